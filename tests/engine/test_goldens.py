@@ -152,6 +152,7 @@ def test_every_signature_is_compiled_exactly_once(
     # Others may be on their way: who came before may have asked for more than there was.
     graphs = [graph for graph in snapshot.graphs if graph.signature in made]
     assert len(graphs) == len(made)
-    # Traced and compiled, or loaded where an earlier run of the tests has kept what it compiled.
+    # Traced and compiled, or loaded where an earlier run of the tests has kept what it compiled, or
+    # traced here and loaded from tests that have compiled it meanwhile.
     found = {(graph.traces, graph.compiles, graph.loads, graph.failures) for graph in graphs}
-    assert found <= {(1, 1, 0, 0), (0, 0, 1, 0)}
+    assert found <= {(1, 1, 0, 0), (0, 0, 1, 0), (1, 0, 1, 0)}

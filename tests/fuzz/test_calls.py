@@ -20,8 +20,8 @@ from harness.mutation import mutate_message, mutated
 from harness.service import Service, kept_compilations, serving
 from harness.tools import real_model
 from shaperouter.v1 import inference_pb2
+from shaperouter_service.edge.inference.grpc.tensors import add_tensor
 from shaperouter_service.edge.inference.stubs import grpc_service_pb2 as open_inference
-from shaperouter_service.edge.inference.tensors import add_tensor
 from shaperouter_service.edge.tfserving.stubs.tensorflow.core.example.example_pb2 import Example
 from shaperouter_service.edge.tfserving.stubs.tensorflow_serving.apis import (
     classification_pb2,

@@ -9,6 +9,8 @@ from typing import Any
 
 # Seconds to wait for an answer to a request that may be incomplete.
 PATIENCE = 0.05
+# Seconds to wait for the answer to a whole request.
+WHOLE = 30.0
 VALUES: list[Any] = [
     None, True, -1, 0, 2**31, 2**63, 1e308, -0.5, "", "x" * 300, "\ud800", [], {}, [None], [[]],
     [{}], {"a": {"b": []}}, [1, "a"], [[1], [2**40]], "tiny",
@@ -63,6 +65,13 @@ def mutated(
     return mutated_bytes(source, path, json.dumps(body).encode() + tail, headers=headers)
 
 
+def request_of(path: str, content: bytes, *, headers: Sequence[bytes]) -> bytes:
+    """A request with nothing wrong about its header."""
+    lines = [b"POST " + path.encode() + b" HTTP/1.1", b"host: router", *headers]
+    lines.append(b"content-length: %d" % len(content))
+    return b"\r\n".join(lines) + b"\r\n\r\n" + content
+
+
 def mutated_bytes(
     source: random.Random, path: str, content: bytes, *, headers: Sequence[bytes]
 ) -> bytes:
@@ -79,12 +88,18 @@ def mutated_bytes(
     return bytes(whole)
 
 
-async def status_of(path: Path, request: bytes) -> int:
-    """The status of the answer to a request; 0 if it is closed, or waits for more of it."""
+async def status_of(path: Path, request: bytes, *, patience: float = PATIENCE) -> int:
+    """The status of the answer to a request; 0 if it is closed, or waits for more of it.
+
+    Args:
+        path: The socket.
+        request: The request.
+        patience: Seconds to wait for the answer. A whole request gets one in any case.
+    """
     reader, writer = await asyncio.open_unix_connection(path)
     try:
         writer.write(request)
-        line = await asyncio.wait_for(reader.readline(), PATIENCE)
+        line = await asyncio.wait_for(reader.readline(), patience)
         return int(line.split()[1]) if line else 0
     except (TimeoutError, ConnectionError):
         return 0

@@ -16,8 +16,10 @@ import pytest
 from harness.forms import FORM, form
 from harness.http_mutation import (
     PATIENCE,
+    WHOLE,
     mutated,
     mutated_bytes,
+    request_of,
     status_of,
     with_other_values,
 )
@@ -114,7 +116,7 @@ def mutated_form(source: random.Random) -> bytes:
 
 
 async def send_mutations(path: Path, mutation: Callable[[random.Random], bytes]) -> None:
-    """Sends mutated requests; some must be answered, some refused, and none may fail."""
+    """Sends mutated requests; some must be refused, and none may fail."""
     seed = random.randrange(2**32)
     source = random.Random(seed)
     found: collections.Counter[int] = collections.Counter()
@@ -123,7 +125,8 @@ async def send_mutations(path: Path, mutation: Callable[[random.Random], bytes])
         status = await status_of(path, request)
         found[status] += 1
         assert status < 500, (seed, request)
-    assert {200, 400} <= found.keys(), (seed, found)
+    # Answers may take longer than this waits for them.
+    assert 400 in found, (seed, found)
 
 
 @pytest.fixture
@@ -142,9 +145,8 @@ def test_mutated_requests_find_no_defect(play: Play, sockets: Path) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         await send_mutations(path, mutated_json)
         content = json.dumps({"model": "tiny", "prompt": "a"}).encode()
-        head = b"POST /v1/completions HTTP/1.1\r\nhost: r\r\ncontent-type: application/json\r\n"
-        whole = head + b"content-length: %d\r\n\r\n" % len(content) + content
-        assert await status_of(path, whole) == 200
+        whole = request_of("/v1/completions", content, headers=[b"content-type: application/json"])
+        assert await status_of(path, whole, patience=WHOLE) == 200
         assert (await router.generate()).sequences
 
     play(scenario, settings={"http_listen": f"unix:{path}"}, patience=30 + COUNT * PATIENCE)
@@ -156,7 +158,10 @@ def test_mutated_forms_find_no_defect(play: Play, sockets: Path) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         await transcribes(worker)
         await send_mutations(path, mutated_form)
-        assert await status_of(path, b"GET /health HTTP/1.1\r\nhost: r\r\n\r\n") == 200
+        content = form(("model", b"tiny"), ("file", RECORDING))
+        headers = [f"content-type: {FORM['content-type']}".encode()]
+        whole = request_of("/v1/audio/transcriptions", content, headers=headers)
+        assert await status_of(path, whole, patience=WHOLE) == 200
 
     play(scenario, settings={"http_listen": f"unix:{path}"}, patience=30 + COUNT * PATIENCE)
 
@@ -166,7 +171,8 @@ def test_a_thousand_idle_connections_keep_nobody_out(play: Play, sockets: Path) 
 
     async def scenario(router: Router, worker: FakeWorker) -> None:
         idle = [await asyncio.open_unix_connection(path) for _ in range(1000)]
-        assert await status_of(path, b"GET /health HTTP/1.1\r\nhost: r\r\n\r\n") == 200
+        health = b"GET /health HTTP/1.1\r\nhost: r\r\n\r\n"
+        assert await status_of(path, health, patience=WHOLE) == 200
         for _, writer in idle:
             writer.close()
 
