@@ -9,10 +9,12 @@ import sys
 from typing import Any, Literal
 
 import openai
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class Person(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
     name: str = Field(max_length=8)
     age: int = Field(ge=0, le=120)
     mood: Literal["glad", "sad"]

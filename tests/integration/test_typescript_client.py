@@ -62,7 +62,7 @@ def test_an_invalid_request_names_each_field(demo: Service) -> None:
         """
         const client = new Client(process.argv[1]);
         try {
-          await client.generate("x", { temperature: -1, maxNewTokens: 0 });
+          await client.generate("x", { temperature: -1, maxNewTokens: -1 });
         } catch (error) {
           if (!(error instanceof ShaperouterError)) throw error;
           console.log(error.code, error.reason);
