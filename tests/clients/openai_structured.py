@@ -39,7 +39,10 @@ def main(url: str, model: str, tools_model: str) -> dict[str, Any]:
     function = {"name": "remember", "strict": True, "parameters": Person.model_json_schema()}
     tools = [{"type": "function", "function": function}]
     called = client.chat.completions.create(
-        **asked | {"model": tools_model}, tools=tools, tool_choice="required"
+        **asked | {"model": tools_model},
+        tools=tools,
+        tool_choice="required",
+        parallel_tool_calls=False,
     )
     (call,) = called.choices[0].message.tool_calls
     return {
