@@ -32,8 +32,6 @@ SAMPLED: dict[str, dict[str, Any]] = {
         "biases": [((5,), 2.0), ((1, 2), -math.inf)],
     },
 }
-
-
 # Numbers of tokens that a worker has generated before it is lost, and of all.
 CUTS, NEW_TOKENS = (1, 9, 23), 24
 
@@ -95,20 +93,29 @@ def test_sampling_continues_after_any_number_of_tokens(
     _assert_continues(bench, thorough.name, prompt, whole.token_ids, **options)
 
 
-@pytest.mark.parametrize("kind", ["greedy", "sampled"])
 def test_a_run_continues_on_another_worker(
-    benches: dict[str, Bench], successors: dict[str, Bench], golden: Golden, kind: str
+    benches: dict[str, Bench], successors: dict[str, Bench], golden: Golden
 ) -> None:
+    _assert_continues_on(successors[golden.name], benches[golden.name], golden)
+
+
+def test_a_sampled_run_continues_on_another_worker(
+    benches: dict[str, Bench], successors: dict[str, Bench], thorough: Golden
+) -> None:
+    # Families share the sampling.
+    name = thorough.name
+    _assert_continues_on(successors[name], benches[name], thorough, **SAMPLED["sampled"])
+
+
+def _assert_continues_on(other: Bench, first: Bench, golden: Golden, **sampling: Any) -> None:
+    """Continues a run of one worker on another, after several numbers of tokens."""
     prompt, source = _input(golden)
-    options = {"source": source, "max_new_tokens": NEW_TOKENS, "logprobs": 0}
-    options |= SAMPLED.get(kind, {})
-    whole = benches[golden.name].submit(golden.name, prompt, **options)
+    options = {"source": source, "max_new_tokens": NEW_TOKENS, "logprobs": 0} | sampling
+    whole = first.submit(golden.name, prompt, **options)
     whole.wait()
     # They run beside each other, as do those of a lost worker.
     rests = {
-        cut: successors[golden.name].submit(
-            golden.name, prompt, generated_token_ids=whole.token_ids[:cut], **options
-        )
+        cut: other.submit(golden.name, prompt, generated_token_ids=whole.token_ids[:cut], **options)
         for cut in CUTS
     }
     for cut, rest in rests.items():
