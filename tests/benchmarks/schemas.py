@@ -31,7 +31,7 @@ from shaperouter import Client, FinishReason, InvalidArgumentError
 
 BUILD = Path(__file__).parents[2] / "build" / "bench"
 CALLERS, NEW_TOKENS, TIMEOUT = 8, 160, 600
-# Of the second part: a text that goes on for as many tokens as are measured.
+# The schema of the second part. Its texts are longer than the measured tokens.
 ENDLESS = {
     "type": "array",
     "minItems": 100,

@@ -1,7 +1,6 @@
 """Calls of tools in JSON."""
 
 import json
-import re
 from collections.abc import Collection, Iterator
 
 from shaperouter_service.conversation.json_span import JsonSpan
@@ -10,7 +9,6 @@ from shaperouter_service.system.strict_json import parse
 
 # Models write one or the other, whatever their template says.
 _ARGUMENTS = ("arguments", "parameters")
-_SPACE = re.compile(r"\s*")
 _DECODER = json.JSONDecoder()
 
 
@@ -106,7 +104,7 @@ def parsed_calls(text: str, *, is_list: bool) -> Iterator[ToolCall]:
         ValueError: It is something else.
     """
     values = parse(text) if is_list else [parse(text)]
-    at = _SPACE.match(text).end()  # type: ignore[union-attr]  # matches anything
+    at = 0
     for value in values:
         call = value if isinstance(value, dict) else {}
         name = call.get("name")
@@ -128,7 +126,9 @@ def _members(text: str, at: int) -> tuple[dict[str, str], int]:
     """
 
     def skip(index: int) -> int:
-        return _SPACE.match(text, index).end()  # type: ignore[union-attr]  # matches anything
+        while index < len(text) and text[index].isspace():
+            index += 1
+        return index
 
     members: dict[str, str] = {}
     at = skip(at + 1)

@@ -31,7 +31,7 @@ class CallFormat:
 
     Attributes:
         name: Name of the format.
-        signs: Texts of which its templates have at least one.
+        signs: Texts that mark its templates; each template has at least one.
         foreign: Texts of templates that have a sign, but another format.
         closings: What ends calls, by what begins them. Without one, the JSON ends them. The end of
             the message always does.

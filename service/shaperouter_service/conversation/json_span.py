@@ -23,7 +23,7 @@ class JsonSpan:
         self._is_escaped = False
 
     def push(self, text: str) -> int | None:
-        """Takes more text and returns where the value ends in it; None if it goes on.
+        """Takes more text; returns the index in it where the value ends, or None before the end.
 
         Raises:
             ValueError: A character cannot be part of such a value.

@@ -44,7 +44,7 @@ class Chat:
         template_arguments: Further arguments of the template.
         parallel_tool_calls: Whether an answer may call several tools; else it ends after one call.
             Only answers that are read as messages have calls.
-        must_call: The tools of which an answer must call one; empty if it need not call any.
+        must_call: An answer must call one of these tools; empty if no call is required.
     """
 
     messages: Sequence[Mapping[str, Any]]

@@ -5,7 +5,6 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
 
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
@@ -38,8 +37,8 @@ MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 # which gRPC caches a name, or callers might return to the same router.
 CONNECTION_AGE = 40.0
 
-# Maximum calls that wait to be admitted or refused, at about 5 kB each and a thousand per second,
-# and their maximum wait in seconds, which deadlines shorten.
+# Maximum calls of a method that wait to be admitted or refused, at about 5 kB each and a thousand
+# per second, and their maximum wait in seconds, which deadlines shorten.
 MAX_PENDING_CALLS = 100_000
 MAX_PENDING_SECONDS = 3600
 
@@ -83,7 +82,7 @@ def make_server(
         for method in service.methods
         if service.full_name in max_bytes
     }
-    server = aio.server(
+    return aio.server(
         interceptors=[
             WrapOnce(
                 [
@@ -115,15 +114,6 @@ def make_server(
             *age,
         ],
     )
-    # Services also add their methods as generic handlers. gRPC awaits the next call of each
-    # registered method by a task of its own, so a call would take time for every method there is.
-    # mypy allows no method to be replaced, not even by one with the same arguments.
-    server.add_registered_method_handlers = _not_registered  # type: ignore[method-assign]
-    return server
-
-
-def _not_registered(service_name: str, method_handlers: Mapping[str, Any]) -> None:
-    """Registers no methods."""
 
 
 def _callers_cannot_cause(record: logging.LogRecord) -> bool:

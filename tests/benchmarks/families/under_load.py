@@ -49,7 +49,7 @@ class Level:
     """What a server did with a number of callers.
 
     Attributes:
-        callers: Callers, each of which sends a request when its last one has been answered.
+        callers: Number of callers. Each sends its next request when its last one is answered.
         tokens_per_second: New tokens of the requests that were answered.
         median: Median seconds of a request.
         p99: 99th percentile of the seconds.
@@ -147,7 +147,7 @@ class _Traffic:
 
 
 def _warm_up(server: Contestant, generator: LoadGenerator, traffic: _Traffic) -> None:
-    """Sends requests, and waits until the server rests: whoever compiles has finished then."""
+    """Sends requests, and waits until the server is idle and has finished compiling."""
     generator.closed(
         server,
         traffic.draw(WARM_UP_SEED, WARM_UP_SECONDS),

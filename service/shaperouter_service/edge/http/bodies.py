@@ -16,7 +16,7 @@ from shaperouter_service.system.strict_json import parse
 
 # Seconds that a caller may take to send a body, or the next part of a long one.
 BODY_SECONDS = 60.0
-# Bytes of that part: less than half of what the slowest speech codecs make in this time.
+# Bytes of that part. The slowest speech codecs produce more than twice as much in this time.
 PART_BYTES = 2**15
 # Bytes of a long body between which other calls continue.
 _PIECE = 2**14

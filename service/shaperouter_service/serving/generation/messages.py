@@ -61,7 +61,7 @@ class MessageWriter:
         yield token_ids[begin:]
 
     def detokenized(self, token_ids: Sequence[int], text: str) -> None:
-        """Notes the text that tokens became, of which stop strings may hold back a part."""
+        """Notes the text of tokens. A stop string may hold back a part of it."""
         self._detokenized += len(text)
         if len(token_ids) == 1 and (mark := self._markers.get(token_ids[0])):
             self._ahead.append((self._detokenized, mark))

@@ -125,7 +125,7 @@ class Fields:
 
         Args:
             path: The part's field.
-            part: Its fields, of which those that are known have been taken.
+            part: Its fields. The known ones have already been taken.
         """
         for name in part._left:
             part.refuse(name, "is unknown")

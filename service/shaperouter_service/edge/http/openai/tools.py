@@ -17,7 +17,7 @@ class Tools:
     Attributes:
         offered: Those that the model may call, in the form of chat completions.
         parallel: Whether an answer may call several.
-        must_call: Names of those of which an answer must call one; empty if it need not call any.
+        must_call: An answer must call one of these names; empty if no call is required.
     """
 
     offered: Sequence[dict[str, Any]]

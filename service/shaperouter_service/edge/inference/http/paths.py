@@ -45,7 +45,7 @@ from shaperouter_service.serving.gate import Gate
 # Types of bodies that browsers send to other sites only if those allow it.
 _TYPES = ("application/json", "application/octet-stream")
 
-# The paths of what is not served, as over gRPC.
+# Paths of features that are not served; over gRPC their methods are unimplemented.
 _UNSERVED = (
     "/v2/systemsharedmemory/{rest:path}",
     "/v2/cudasharedmemory/{rest:path}",
