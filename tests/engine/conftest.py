@@ -1,8 +1,10 @@
 """Engines over the golden checkpoints, shared so that each graph is compiled once per session."""
 
+import ctypes
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -42,26 +44,57 @@ def kept_compilations() -> CompileCache:
     return cache
 
 
+class Benches(Mapping[str, Bench]):
+    """An engine for each checkpoint, started when it is first asked for.
+
+    TensorFlow never frees a compiled graph, so a process has no engine that its tests do not use.
+    """
+
+    def __init__(self, cache: CompileCache) -> None:
+        self._cache = cache
+        self._started: dict[str, Bench] = {}
+
+    def __getitem__(self, name: str) -> Bench:
+        if name not in self._started:
+            settings: dict[str, Any] = {"slots": 2, "ladders": few_rungs}
+            if name in THOROUGH:
+                settings = {"slots": 4}
+            model = {name: CHECKPOINTS[name]}
+            self._started[name] = Bench(model, compile_cache=self._cache, **settings)
+        return self._started[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(CHECKPOINTS)
+
+    def __len__(self) -> int:
+        return len(CHECKPOINTS)
+
+    def check(self) -> None:
+        """Raises an error if a device thread has failed."""
+        assert not [name for name, bench in self._started.items() if bench.defects]
+
+
 @pytest.fixture(scope="session")
-def benches(kept_compilations: CompileCache) -> Iterator[dict[str, Bench]]:
+def benches(kept_compilations: CompileCache) -> Iterator[Benches]:
     """The engine of each checkpoint."""
-    yield from _benches(kept_compilations)
+    benches = Benches(kept_compilations)
+    yield benches
+    benches.check()
 
 
 @pytest.fixture(scope="module")
-def successors(kept_compilations: CompileCache) -> Iterator[dict[str, Bench]]:
+def successors(kept_compilations: CompileCache) -> Iterator[Benches]:
     """The same engines of another worker, which have run nothing yet."""
-    yield from _benches(kept_compilations)
+    benches = Benches(kept_compilations)
+    yield benches
+    benches.check()
 
 
-def _benches(cache: CompileCache) -> Iterator[dict[str, Bench]]:
-    thorough = {name: CHECKPOINTS[name] for name in THOROUGH}
-    many_slots = Bench(thorough, slots=4, compile_cache=cache)
-    others = {name: path for name, path in CHECKPOINTS.items() if name not in THOROUGH}
-    few_graphs = Bench(others, slots=2, ladders=few_rungs, compile_cache=cache)
-    yield {name: many_slots if name in THOROUGH else few_graphs for name in CHECKPOINTS}
-    assert not many_slots.defects
-    assert not few_graphs.defects
+@pytest.fixture(scope="module", autouse=True)
+def _freed_memory() -> Iterator[None]:
+    """Gives the memory back that compilations have freed: a third of a process of tests."""
+    yield
+    ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture(scope="module")

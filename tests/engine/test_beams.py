@@ -1,7 +1,7 @@
 """Beam search beyond the golden cases: scores that the reference loses, bans, stop strings."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ NEW_TOKENS = 24
 
 
 @pytest.fixture(scope="module")
-def bench(benches: dict[str, Bench]) -> Bench:
+def bench(benches: Mapping[str, Bench]) -> Bench:
     return benches[MODEL]
 
 
@@ -124,7 +124,9 @@ def _found(collected: Collected) -> list[list[int]]:
 
 @pytest.mark.parametrize("sampling", [{}, {"do_sample": True, "seed": 5, "temperature": 1.5}])
 def test_a_stop_string_ends_a_hypothesis_with_the_token_that_completes_it(
-    benches: dict[str, Bench], decode: Callable[[Sequence[int]], str], sampling: dict[str, object]
+    benches: Mapping[str, Bench],
+    decode: Callable[[Sequence[int]], str],
+    sampling: dict[str, object],
 ) -> None:
     search = _search(benches["demo"], stop=STOP, **sampling)
     search.wait()
@@ -137,7 +139,7 @@ def test_a_stop_string_ends_a_hypothesis_with_the_token_that_completes_it(
         assert stopped or len(found.token_ids) == 12
 
 
-def test_stop_strings_change_nothing_for_others_in_the_batch(benches: dict[str, Bench]) -> None:
+def test_stop_strings_change_nothing_for_others_in_the_batch(benches: Mapping[str, Bench]) -> None:
     bench = benches["demo"]
     alone = _found(_search(bench))
     stopped = _found(_search(bench, stop=STOP))
@@ -146,6 +148,6 @@ def test_stop_strings_change_nothing_for_others_in_the_batch(benches: dict[str, 
     assert (_found(plain), _found(stopping)) == (alone, stopped)
 
 
-def test_stop_strings_that_do_not_occur_change_nothing(benches: dict[str, Bench]) -> None:
+def test_stop_strings_that_do_not_occur_change_nothing(benches: Mapping[str, Bench]) -> None:
     bench = benches["demo"]
     assert _found(_search(bench, stop=["\N{SNOWMAN}"])) == _found(_search(bench))

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jsonschema
@@ -38,7 +38,7 @@ NUMBERS = _grammar("regex", r"\d{3}-\d{4}")
 
 
 @pytest.fixture(scope="module")
-def bench(benches: dict[str, Bench]) -> Bench:
+def bench(benches: Mapping[str, Bench]) -> Bench:
     return benches[MODEL]
 
 

@@ -1,6 +1,7 @@
 """Output equals the reference's, token for token, beside any other requests."""
 
 import random
+from collections.abc import Mapping
 
 import pytest
 
@@ -10,14 +11,14 @@ from shaperouter_service.routing.signatures import GraphKind, Signature
 
 
 def test_alone_every_greedy_case_equals_the_reference(
-    benches: dict[str, Bench], golden: Golden
+    benches: Mapping[str, Bench], golden: Golden
 ) -> None:
     for case in golden.cases:
         assert_equals(benches[golden.name].submit_case(golden, case), case)
 
 
 def test_alone_every_case_of_options_equals_the_reference(
-    benches: dict[str, Bench], golden: Golden
+    benches: Mapping[str, Bench], golden: Golden
 ) -> None:
     for case in golden.option_cases:
         assert_equals(benches[golden.name].submit_case(golden, case), case)
@@ -37,7 +38,7 @@ def test_the_cases_use_every_rung_of_prompts_and_sources(golden: Golden) -> None
 
 
 def test_every_case_equals_the_reference_in_full_lanes(
-    benches: dict[str, Bench], golden: Golden, rng: random.Random
+    benches: Mapping[str, Bench], golden: Golden, rng: random.Random
 ) -> None:
     # Twice as many runs as cases, in random order; every second one is cancelled when it begins,
     # so that the others join late and move to other rows.
@@ -56,7 +57,7 @@ def test_every_case_equals_the_reference_in_full_lanes(
 
 
 def test_a_run_that_joins_a_lane_changes_no_answer(
-    benches: dict[str, Bench], golden: Golden
+    benches: Mapping[str, Bench], golden: Golden
 ) -> None:
     bench = benches[golden.name]
     *first, last = sorted(golden.cases, key=lambda case: -len(case["token_ids"]))[:4]
@@ -79,7 +80,7 @@ def _shape(case: dict) -> tuple[int, int, int]:
 
 @pytest.mark.parametrize("beams", BEAMS)
 def test_every_decode_cover_gives_the_same_tokens(
-    benches: dict[str, Bench],
+    benches: Mapping[str, Bench],
     thorough: Golden,
     beams: int,
     monkeypatch: pytest.MonkeyPatch,
@@ -127,7 +128,7 @@ def _fits(case: dict, signature: Signature) -> bool:
 
 
 def test_every_prefill_cover_gives_the_same_tokens(
-    benches: dict[str, Bench], thorough: Golden
+    benches: Mapping[str, Bench], thorough: Golden
 ) -> None:
     bench = benches[thorough.name]
     graphs = bench.make_all_ready(thorough.name, BEAMS)
@@ -142,7 +143,7 @@ def test_every_prefill_cover_gives_the_same_tokens(
 
 
 def test_every_signature_is_compiled_exactly_once(
-    benches: dict[str, Bench], thorough: Golden
+    benches: Mapping[str, Bench], thorough: Golden
 ) -> None:
     bench = benches[thorough.name]
     made = {graph.signature for graph in bench.make_all_ready(thorough.name, BEAMS)}

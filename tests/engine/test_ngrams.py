@@ -1,7 +1,7 @@
 """N-gram bans equal those of Transformers and cost the same for any size."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,9 @@ def _generated(bench: Bench, **options: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("num_beams", [1, 2])
-def test_a_size_beyond_the_sequence_bans_nothing(benches: dict[str, Bench], num_beams: int) -> None:
+def test_a_size_beyond_the_sequence_bans_nothing(
+    benches: Mapping[str, Bench], num_beams: int
+) -> None:
     bench = benches[MODEL]
     plain = _generated(bench, num_beams=num_beams)
     assert _generated(bench, num_beams=num_beams, no_repeat_ngram_size=2**31 - 1) == plain
@@ -57,7 +59,7 @@ def test_a_size_beyond_the_sequence_bans_nothing(benches: dict[str, Bench], num_
 
 @pytest.mark.parametrize("num_beams", [1, 2])
 def test_no_n_gram_repeats_in_calls_of_many_steps(
-    benches: dict[str, Bench], num_beams: int
+    benches: Mapping[str, Bench], num_beams: int
 ) -> None:
     generated = _generated(benches[MODEL], num_beams=num_beams, no_repeat_ngram_size=2)
     sequence = [3, 1, 4, 1, 5, 9, 2, 6, *generated]

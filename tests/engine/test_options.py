@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -75,7 +75,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def bench(benches: dict[str, Bench], thorough: Golden) -> Bench:
+def bench(benches: Mapping[str, Bench], thorough: Golden) -> Bench:
     bench = benches[thorough.name]
     bench.make_all_ready(thorough.name, BEAMS)
     return bench
@@ -231,7 +231,7 @@ def test_an_end_token_at_the_limit_ends_a_run_as_eos(bench: Bench, thorough: Gol
 # --- Against the reference's distributions -------------------------------------------------------
 
 
-def test_log_probabilities_equal_the_reference(benches: dict[str, Bench], tiny: Golden) -> None:
+def test_log_probabilities_equal_the_reference(benches: Mapping[str, Bench], tiny: Golden) -> None:
     for case in tiny.logprob_cases:
         collected = benches[tiny.name].submit_case(tiny, case)
         collected.wait()

@@ -1,7 +1,7 @@
 """Log-probabilities of prompts equal the reference's, on every graph and beside other runs."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -58,7 +58,9 @@ def _served(collected: Collected) -> set[GraphKind]:
     return {served.kind for _, served in collected.run.uses}
 
 
-def test_prompts_are_scored_as_by_the_reference(benches: dict[str, Bench], golden: Golden) -> None:
+def test_prompts_are_scored_as_by_the_reference(
+    benches: Mapping[str, Bench], golden: Golden
+) -> None:
     for case in golden.score_cases:
         collected = _submit(benches[golden.name], golden, case)
         _assert_equals(collected, golden, case)
@@ -69,7 +71,7 @@ def test_prompts_are_scored_as_by_the_reference(benches: dict[str, Bench], golde
 
 
 def test_prompts_are_scored_alike_in_full_lanes(
-    benches: dict[str, Bench], golden: Golden, rng: random.Random
+    benches: Mapping[str, Bench], golden: Golden, rng: random.Random
 ) -> None:
     bench = benches[golden.name]
     submitted = []
@@ -98,7 +100,7 @@ def test_pieces_give_each_token_once(in_pieces: Bench, name: str) -> None:
 
 
 def test_every_score_graph_gives_the_same_log_probabilities(
-    benches: dict[str, Bench], thorough: Golden
+    benches: Mapping[str, Bench], thorough: Golden
 ) -> None:
     bench = benches[thorough.name]
     covers = [
@@ -122,7 +124,7 @@ def test_every_score_graph_gives_the_same_log_probabilities(
                 assert {served for _, served in collected.run.uses} == {cover.signature}
 
 
-def test_scoring_changes_no_token(benches: dict[str, Bench], golden: Golden) -> None:
+def test_scoring_changes_no_token(benches: Mapping[str, Bench], golden: Golden) -> None:
     bench = benches[golden.name]
     for case in [*golden.cases[:3], *golden.option_cases[:3]]:
         prompt, source = golden.prompt(case), golden.source(case)
@@ -158,7 +160,7 @@ def test_a_continued_run_scores_the_rest_of_its_prompt(in_pieces: Bench, scored:
 
 
 def test_a_prompt_of_one_token_has_no_log_probability(
-    benches: dict[str, Bench], golden: Golden
+    benches: Mapping[str, Bench], golden: Golden
 ) -> None:
     bench = benches[golden.name]
     prompt = [golden.decoder_start_token_id] if golden.has_encoder else [3]
@@ -173,7 +175,7 @@ def test_a_prompt_of_one_token_has_no_log_probability(
 
 
 def test_likeliest_tokens_are_as_many_as_asked_for(
-    benches: dict[str, Bench], thorough: Golden
+    benches: Mapping[str, Bench], thorough: Golden
 ) -> None:
     """Also beside a prompt of the same call that asks for none."""
     bench, prompt = benches[thorough.name], [5, 6, 7]
