@@ -92,7 +92,7 @@ class Prometheus:
         """Waits until a comparison holds.
 
         Raises:
-            TimeoutError: It does not in time.
+            TimeoutError: It does not hold within the timeout.
         """
         try:
             wait_until(lambda: self.holds(expression), timeout=timeout, pause=0.5)

@@ -179,7 +179,7 @@ def test_mutated_requests_are_answered_or_refused(directory: Path) -> None:
         try:
             await asyncio.to_thread(service.wait_until_ready)
             process = psutil.Process(service.process.pid)
-            # What it takes once: buffers, caches of descriptors, arenas.
+            # These allocate what a process allocates once: buffers, caches of descriptors, arenas.
             codes = await send_all(service, source, max(200, COUNT // 4))
             before = process.memory_info().rss
             codes |= await send_all(service, source, COUNT)

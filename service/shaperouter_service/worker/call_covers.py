@@ -132,18 +132,18 @@ class CallCovers:
 
     def asked(self, lead: Call, waiting: Sequence[Call]) -> Sizes:
         """The sizes of a call together with all others that are padded to the same ones."""
-        most = self.max_rows(lead)
+        limit = self.max_rows(lead)
         if self.ladders.rows is None:
-            return Sizes(most, lead.sizes.axes)
+            return Sizes(limit, lead.sizes.axes)
         one = self._one_row(lead)
         joined, rows = [lead.sizes.axes], lead.rows_left
         for call in waiting:
-            if rows >= most:
+            if rows >= limit:
                 break
             if call is not lead and not call.suspect and self._one_row(call) == one:
                 joined.append(call.sizes.axes)
                 rows += call.rows_left
-        return Sizes(min(rows, most), tuple(map(max, *joined, lead.sizes.axes)))
+        return Sizes(min(rows, limit), tuple(map(max, *joined, lead.sizes.axes)))
 
     def missing(self, call: Call) -> Graph | ServiceError:
         """The graph that a call without a cover waits for, or a permanent error.

@@ -147,14 +147,14 @@ class _Traffic:
 
 
 def _warm_up(server: Contestant, generator: LoadGenerator, traffic: _Traffic) -> None:
-    """Sends requests, and waits until the server is idle and has finished compiling."""
-    generator.closed(
-        server,
-        traffic.draw(WARM_UP_SEED, WARM_UP_SECONDS),
-        concurrency=max(CALLERS),
-        seconds=WARM_UP_SECONDS,
-    )
-    server.settle(SETTLE_SECONDS)
+    """Sends requests as each level does, and waits until the server has finished compiling.
+
+    What one pass has made worth compiling is ready for the next, which shows what else is.
+    """
+    requests = traffic.draw(WARM_UP_SEED, WARM_UP_SECONDS)
+    for callers in reversed(CALLERS):
+        generator.closed(server, requests, concurrency=callers, seconds=WARM_UP_SECONDS)
+        server.settle(SETTLE_SECONDS)
 
 
 def _level(server: Contestant, generator: LoadGenerator, traffic: _Traffic, callers: int) -> Level:

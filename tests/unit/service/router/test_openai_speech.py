@@ -225,7 +225,7 @@ def test_a_caller_who_leaves_frees_the_slot_and_the_memory(
             await until(lambda: not worker.running)
         assert worker.cancelled == 3
         worker.script = script
-        # One client can have half of the memory, which is the file and a window of samples.
+        # One client may use half of the memory: just enough for the file and a window of samples.
         assert (await caller.post(file=LONG)).status_code == 200
 
     http(scenario, max_recording_memory=2 * (len(LONG) + 4 * 40 * RATE))
