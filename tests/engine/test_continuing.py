@@ -128,11 +128,11 @@ def _assert_continues_on(other: Bench, first: Bench, golden: Golden, **sampling:
 
 
 def test_a_beam_search_starts_again_on_another_worker(
-    benches: Mapping[str, Bench], successors: Mapping[str, Bench], golden: Golden
+    benches: Mapping[str, Bench], successors: Mapping[str, Bench], thorough: Golden
 ) -> None:
-    case = next(case for case in golden.option_cases if case["options"].get("num_beams", 1) > 1)
-    lost = benches[golden.name].submit_case(golden, case)
-    assert_equals(successors[golden.name].submit_case(golden, case), case)
+    case = next(case for case in thorough.option_cases if case["options"].get("num_beams", 1) > 1)
+    lost = benches[thorough.name].submit_case(thorough, case)
+    assert_equals(successors[thorough.name].submit_case(thorough, case), case)
     assert_equals(lost, case)
 
 
