@@ -276,8 +276,8 @@ typescript: $(TYPESCRIPT)/dist/.built ## Builds the TypeScript client; needs Nod
 blocking-client: setup ## Generates the blocking client from the asyncio client.
 	$(BIN)/python client/make_blocking.py
 
-rules: setup ## Generates the PrometheusRule from deploy/prometheus/rules.yml.
-	$(BIN)/python deploy/prometheus/make_prometheusrule.py
+rules: setup ## Generates the PrometheusRule from deploy/prometheus/rules.yml; RUNBOOKS=URL sets the runbooks' address.
+	$(BIN)/python deploy/prometheus/make_prometheusrule.py $(if $(RUNBOOKS),--runbooks $(RUNBOOKS))
 
 goldens: ## Generates the expected outputs with the reference implementation (PyTorch).
 	$(PYTHON) -m venv .venvs/goldens

@@ -26,6 +26,8 @@ class RouterConfig:
         tls: TLS settings of the gRPC server; None means plain text.
         tokens: File of the clients that may call; None means that anyone may.
         worker_tls: TLS settings for workers; None means plain text.
+        ready_without_workers: Whether the service is ready as soon as it listens; else only while
+            every model has a worker.
     """
 
     models: Sequence[ModelLocation]
@@ -41,3 +43,4 @@ class RouterConfig:
     tls: ServerTls | None = None
     tokens: Path | None = None
     worker_tls: WorkerTls | None = None
+    ready_without_workers: bool = False

@@ -129,28 +129,47 @@ def ports_of_services(manifests: Sequence[Manifest]) -> list[Manifest]:
     return [port for each in services for port in each["spec"]["ports"] if port["name"] == "grpc"]
 
 
-def wakes_from_zero(manifests: Sequence[Manifest]) -> bool:
-    """The trigger counts what waits in pods that stay, and that take requests without workers."""
+def scaler_of(manifests: Sequence[Manifest]) -> Manifest | None:
+    """The ScaledObject, if it alone scales, and by what the routers count."""
     scalers = of_kind(manifests, "ScaledObject")
     if not scalers or of_kind(manifests, "HorizontalPodAutoscaler"):
-        return False
+        return None
     [scaler] = scalers
     [trigger] = scaler["spec"]["triggers"]
+    # The rule's own test has a request wait where there is no worker: rules/alerts.yml.
+    assert series_of(trigger["metadata"]["query"]) == {"shaperouter:demand"}
+    # A missing rule is an error and not "no demand".
+    assert trigger["metadata"]["ignoreNullValues"] == "false"
+    return scaler
+
+
+def scales_by_keda(manifests: Sequence[Manifest]) -> bool:
+    """A worker stays, and routers without one get no requests."""
+    scaler = scaler_of(manifests)
+    if scaler is None or scaler["spec"]["minReplicaCount"] < 1:
+        return False
+    return all(
+        each.options.get("ready_when", "workers") == "workers" for each in serving(manifests)
+    )
+
+
+def wakes_from_zero(manifests: Sequence[Manifest]) -> bool:
+    """What waits is counted in pods that stay, and that take requests without workers."""
+    scaler = scaler_of(manifests)
+    if scaler is None:
+        return False
     scaled = scaler["spec"]["scaleTargetRef"]["name"]
     sleeping = {"record": "shaperouter:scales_to_zero", "expr": "vector(1)"}
     return (
         scaler["spec"]["minReplicaCount"] == 0
-        # The rule's own test has a request wait where there is no worker: rules/alerts.yml.
-        and series_of(trigger["metadata"]["query"]) == {"shaperouter:demand"}
-        and trigger["metadata"]["activationThreshold"] == "0"
-        # A missing rule is an error and not "no demand".
-        and trigger["metadata"]["ignoreNullValues"] == "false"
         # Alerts know that workers may sleep here.
         and sleeping | {"labels": {"namespace": scaler["metadata"]["namespace"]}}
         in rules_of(manifests)
         and all(each.name != scaled for each in serving(manifests))
+        # Requests wait in them, until they drain.
+        and all(each.options["ready_when"] == "listening" for each in serving(manifests))
         and all(
-            each.probes["readinessProbe"]["grpc"]["service"] == "liveness"
+            each.probes["readinessProbe"]["grpc"]["service"] == "readiness"
             for each in serving(manifests)
         )
     )
@@ -236,9 +255,10 @@ def has_gpus(manifests: Sequence[Manifest]) -> bool:
 PROMISES: Mapping[str, Callable[[Sequence[Manifest]], bool]] = {
     "cpu": has_whole_cores,
     "gpu": has_gpus,
-    "keda": wakes_from_zero,
+    "keda": scales_by_keda,
     "models": reads_models,
     "monitoring": is_monitored,
+    "scale-to-zero": wakes_from_zero,
     "shared-cache": shares_its_cache,
     "tls": has_tls,
     "tokens": has_tokens,

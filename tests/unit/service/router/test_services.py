@@ -11,7 +11,8 @@ from grpc import StatusCode, aio
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from harness.router import deltas, read_events
+from harness.holding import TOKENS, hold_after
+from harness.router import PATIENCE, deltas, read_events
 from shaperouter.v1 import graph_pb2, model_pb2, signature_pb2
 
 if TYPE_CHECKING:
@@ -247,6 +248,34 @@ def test_readiness_comes_back_with_the_worker(play: Play) -> None:
         await router.wait_for_health("readiness", SERVING)
 
     play(scenario)
+
+
+def test_where_workers_scale_to_zero_a_router_is_ready_without_one(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        await router.wait_for_health("readiness", SERVING)
+        # It waits, which is what starts a worker.
+        call = router.generate()
+        await worker.start()
+        assert (await call).sequences
+        await worker.kill()
+        assert await router.health_of("readiness") == SERVING
+
+    play(scenario, started=False, settings={"ready_without_workers": True})
+
+
+def test_where_workers_scale_to_zero_a_router_is_not_ready_while_it_drains(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        hold_after(1, worker)
+        call = router.stream()
+        first = await call.read()
+        router.stop.set()
+        await router.wait_for_health("readiness", NOT_SERVING)
+        assert await router.health_of("liveness") == SERVING
+        worker.released.set()
+        rest, _ = await read_events(call)
+        assert [token for d in deltas([first, *rest]) for token in d.token_ids] == TOKENS
+
+    play(scenario, grace=PATIENCE, settings={"ready_without_workers": True})
 
 
 def test_a_router_stays_ready_while_one_worker_is_left(play: Play, until: Until) -> None:
