@@ -224,7 +224,7 @@ def shares_its_cache(manifests: Sequence[Manifest]) -> bool:
     for workload in computing(manifests):
         volume = workload.volume_at(Path(workload.options["compile_cache"]))
         claim = volume.get("persistentVolumeClaim", {"claimName": None})["claimName"]
-        if claim not in claims or "volumeClaimTemplates" in workload.spec:
+        if claim not in claims:
             return False
     return True
 
@@ -345,6 +345,57 @@ def in_order(manifests: Sequence[Manifest]) -> Any:
         return value
 
     return plain(list(manifests))
+
+
+# What Kubernetes lets nobody change: all but these, of a workload that is there.
+MUTABLE = {
+    "StatefulSet": {
+        "minReadySeconds",
+        "ordinals",
+        "persistentVolumeClaimRetentionPolicy",
+        "replicas",
+        "template",
+        "updateStrategy",
+    },
+    "Deployment": {"minReadySeconds", "replicas", "strategy", "template"},
+}
+
+
+@pytest.mark.parametrize(("base", "component"), list(itertools.product(BASES, COMPONENTS)), ids=str)
+def test_a_component_can_be_added_to_what_runs_and_taken_out(base: str, component: str) -> None:
+    before, after = building(base), building(base, component)
+    assert before is not None
+    if after is None:
+        return
+    assert fixed(before) == fixed(after)
+
+
+def fixed(manifests: Sequence[Manifest]) -> Any:
+    """The fields of workloads that cannot be changed."""
+    return {
+        each["metadata"]["name"]: {
+            name: value for name, value in each["spec"].items() if name not in MUTABLE[each["kind"]]
+        }
+        for each in of_kind(manifests, *MUTABLE)
+    }
+
+
+@pytest.mark.parametrize(("base", "component"), list(itertools.product(BASES, COMPONENTS)), ids=str)
+def test_no_volume_ties_a_worker_to_a_node(base: str, component: str) -> None:
+    manifests = building(base, component)
+    if manifests is None:
+        return
+    modes = {
+        each["metadata"]["name"]: each["spec"]["accessModes"]
+        for each in of_kind(manifests, "PersistentVolumeClaim")
+    }
+    for workload in workloads_of(manifests):
+        assert "volumeClaimTemplates" not in workload.spec
+        for volume in workload.pod["volumes"]:
+            if claim := volume.get("persistentVolumeClaim"):
+                name = claim["claimName"]
+                # The operator's own claim of models is read by all nodes.
+                assert name == "shaperouter-models" or modes[name] == ["ReadWriteMany"]
 
 
 # Why nothing is skipped.
