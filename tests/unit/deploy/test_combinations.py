@@ -103,30 +103,70 @@ def has_tokens(manifests: Sequence[Manifest]) -> bool:
 
 
 def has_tls(manifests: Sequence[Manifest]) -> bool:
-    if any("appProtocol" in port for port in ports_of_services(manifests)):
-        return False
-    shown = all(
+    """Callers are shown a certificate."""
+    return not speak_plainly(manifests, serving(manifests)) and all(
         lies_in_a_secret(each, each.options[option])
-        for each in workloads_of(manifests)
+        for each in serving(manifests)
         for option in ("tls_cert", "tls_key")
     )
-    asked = all(
-        lies_in_a_secret(each, each.options["tls_client_ca"]) for each in computing(manifests)
-    )
-    return (
-        shown
-        and asked
-        and all(
-            lies_in_a_secret(each, each.options[f"worker_tls_{part}"])
-            for each in serving(manifests)
-            for part in ("ca", "cert", "key")
-        )
+
+
+def has_mutual_tls(manifests: Sequence[Manifest]) -> bool:
+    """Workers take calls of routers alone, and routers call workers alone."""
+    if speak_plainly(manifests, computing(manifests)):
+        return False
+    names = ("tls_cert", "tls_key", "tls_client_ca")
+    asked = [
+        lies_in_a_secret(each, each.options[name])
+        for each in computing(manifests)
+        for name in names
+    ]
+    shown = [
+        lies_in_a_secret(each, each.options[f"worker_tls_{part}"])
+        for each in serving(manifests)
+        for part in ("ca", "cert", "key")
+    ]
+    return all(asked) and all(shown)
+
+
+def has_certificates(manifests: Sequence[Manifest]) -> bool:
+    """What both roles show each other is issued by an authority of theirs, and renewed."""
+    certificates = of_kind(manifests, "Certificate")
+    if not certificates:
+        return False
+    [authority] = [each["spec"] for each in certificates if each["spec"].get("isCA")]
+    [issuer] = [
+        each["metadata"]["name"]
+        for each in of_kind(manifests, "Issuer")
+        if each["spec"].get("ca") == {"secretName": authority["secretName"]}
+    ]
+    issued = {
+        each["spec"]["secretName"]: each["spec"]
+        for each in certificates
+        if each["spec"]["issuerRef"]["name"] == issuer
+    }
+    [router], [worker] = serving(manifests), computing(manifests)
+    shown = {
+        "client auth": router.volume_at(router.options["worker_tls_cert"]),
+        "server auth": worker.volume_at(worker.options["tls_cert"]),
+    }
+    certificate_of_worker = issued[shown["server auth"]["secret"]["secretName"]]
+    assert router.options["worker_tls_name"] in certificate_of_worker["dnsNames"]
+    return all(
+        use in issued[volume["secret"]["secretName"]]["usages"] for use, volume in shown.items()
     )
 
 
-def ports_of_services(manifests: Sequence[Manifest]) -> list[Manifest]:
-    services = of_kind(manifests, "Service")
-    return [port for each in services for port in each["spec"]["ports"] if port["name"] == "grpc"]
+def speak_plainly(manifests: Sequence[Manifest], workloads: Sequence[Workload]) -> bool:
+    """Whether a Service says that gRPC is in plain text on pods of these workloads."""
+    return any(
+        "appProtocol" in port
+        for service in of_kind(manifests, "Service")
+        for port in service["spec"]["ports"]
+        if port["name"] == "grpc"
+        for workload in workloads
+        if service["spec"]["selector"].items() <= workload.labels.items()
+    )
 
 
 def scaler_of(manifests: Sequence[Manifest]) -> Manifest | None:
@@ -253,11 +293,13 @@ def has_gpus(manifests: Sequence[Manifest]) -> bool:
 
 
 PROMISES: Mapping[str, Callable[[Sequence[Manifest]], bool]] = {
+    "cert-manager": has_certificates,
     "cpu": has_whole_cores,
     "gpu": has_gpus,
     "keda": scales_by_keda,
     "models": reads_models,
     "monitoring": is_monitored,
+    "mutual-tls": has_mutual_tls,
     "scale-to-zero": wakes_from_zero,
     "shared-cache": shares_its_cache,
     "tls": has_tls,
@@ -265,6 +307,9 @@ PROMISES: Mapping[str, Callable[[Sequence[Manifest]], bool]] = {
     "tracing": sends_traces,
 }
 
+
+# Components that contain another one and change nothing of it.
+CONTAINED = {"cert-manager": {"mutual-tls"}}
 
 # Whether they keep it.
 
@@ -284,7 +329,7 @@ def assert_kept(base: str, *components: str) -> None:
     for manifest in manifests:
         check(manifest)
     kept = {component for component, keeps in PROMISES.items() if keeps(manifests)}
-    assert kept == set(components)
+    assert kept == set(components).union(*(CONTAINED.get(each, ()) for each in components))
     for workload in computing(manifests):
         # The cap follows the limit of the container, whatever component has set that.
         assert workload.options["max_memory"].share is not None

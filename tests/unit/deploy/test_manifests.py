@@ -222,7 +222,22 @@ def test_budgets_and_policies_are_of_pods(name: str) -> None:
         assert pods
         for rule in policy["spec"].get("ingress", []):
             for port in rule["ports"]:
-                assert all(port["port"] in pod.ports for pod in pods)
+                # A number: not every network resolves the names of ports.
+                assert all(port["port"] in pod.ports.values() for pod in pods)
+
+
+@pytest.mark.parametrize("name", BUILDS)
+def test_whoever_opens_connections_reaches_dns_wherever_it_is(name: str) -> None:
+    for policy in of_kind(built(name), "NetworkPolicy"):
+        rules = policy["spec"].get("egress", [])
+        places = [
+            rule.get("to")
+            for rule in rules
+            for port in rule["ports"]
+            if (port["port"], port.get("protocol")) in {(53, "UDP"), (53, "TCP"), (5353, "UDP")}
+        ]
+        # Namespaces of any name, and addresses of nodes: NodeLocal DNSCache is in no namespace.
+        assert places == ([None] * 3 if rules else [])
 
 
 @pytest.mark.parametrize("name", BUILDS)
