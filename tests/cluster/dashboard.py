@@ -17,7 +17,6 @@ import hashlib
 import json
 import os
 import random
-import re
 import signal
 import sys
 import tempfile
@@ -29,19 +28,21 @@ from typing import Any
 import yaml
 
 from cluster.prometheus import RULES, Prometheus, running
+from harness.dashboard import ANNOTATIONS, PANELS, filled
 from harness.registry import metrics
 from harness.service import Service, serving
 from harness.whispers import noise, wav, with_tokenizer
 from shaperouter import Client, ShaperouterError
 
-ROOT = Path(__file__).parents[2]
-DASHBOARD = ROOT / "deploy" / "grafana" / "dashboards" / "shaperouter.json"
-
 # Seconds of load: several scrapes in each of Prometheus' ranges.
 LOAD = 90.0
 SCRAPE = 2
 # What Grafana would put for its own variables.
-VARIABLES = {"__rate_interval": "30s", "__range": "5m", "model": ".*", "instance": ".*"}
+VARIABLES = {
+    "__rate_interval": "30s",
+    "__range": "5m",
+    **dict.fromkeys(("cluster", "namespace", "model", "instance"), ".*"),
+}
 
 TOKENS = {"web": "a-token-of-web-0123456789", "batch": "a-token-of-batch-0123456789"}
 
@@ -88,14 +89,8 @@ def end_worker(service: Service, name: str) -> None:
     os.kill(int(service.events("worker started", worker=name)[-1]["pid"]), signal.SIGKILL)
 
 
-def plain(expression: str) -> str:
-    """A query as Grafana sends it."""
-    return re.sub(r"\$(\w+)", lambda match: VARIABLES[match[1]], expression)
-
-
 def shown(prometheus: Prometheus, start: float, end: float) -> list[dict[str, Any]]:
     """What each panel would show of a time, in seconds since 1970."""
-    panels = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
     over = {"start": start, "end": end, "step": SCRAPE}
     return [
         {
@@ -106,24 +101,26 @@ def shown(prometheus: Prometheus, start: float, end: float) -> list[dict[str, An
                 {
                     "legend": target["legendFormat"],
                     "series": prometheus.ask(
-                        plain(target["expr"]), **({} if target.get("instant") else over)
+                        filled(target["expr"], VARIABLES),
+                        **({} if target.get("instant") else over),
                     ),
                 }
                 for target in panel["targets"]
             ],
         }
-        for panel in panels
-        if "targets" in panel
+        for panel in PANELS
     ]
 
 
-def without_data(prometheus: Prometheus) -> list[str]:
-    """Queries of the dashboard, recorded rules and metrics that have no data."""
-    panels = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
+def without_data(prometheus: Prometheus, start: float, end: float) -> list[str]:
+    """Queries of the dashboard, recorded rules and metrics that have no data in a time."""
     queries = {
-        f"panel {panel['title']!r}: {target['expr']}": plain(target["expr"])
-        for panel in panels
-        for target in panel.get("targets", [])
+        f"panel {panel['title']!r}: {target['expr']}": filled(target["expr"], VARIABLES)
+        for panel in PANELS
+        for target in panel["targets"]
+    }
+    queries |= {
+        f"annotation {each['name']!r}": filled(each["expr"], VARIABLES) for each in ANNOTATIONS
     }
     for group in yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]:
         rules = (rule["record"] for rule in group["rules"] if "record" in rule)
@@ -132,7 +129,9 @@ def without_data(prometheus: Prometheus) -> list[str]:
     ours = ("shaperouter_", "grpc_server_")
     names = (series for metric in metrics().values() for series in metric.series)
     queries |= {f"metric {name}": name for name in names if name.startswith(ours)}
-    return [what for what, query in queries.items() if not prometheus.ask(query)]
+    # Most panels leave out what is zero, as much is once nobody calls any more.
+    over = {"start": start, "end": end, "step": SCRAPE}
+    return [what for what, query in queries.items() if not prometheus.ask(query, **over)]
 
 
 def main(save: Path | None) -> int:
@@ -166,7 +165,7 @@ def main(save: Path | None) -> int:
             heard.result()
             # What was counted last is scraped a moment later.
             prometheus.wait_until("shaperouter_audio_seconds_total", timeout=10 * SCRAPE)
-            empty = without_data(prometheus)
+            empty = without_data(prometheus, began, time.time())
             if save:
                 save.parent.mkdir(parents=True, exist_ok=True)
                 panels = shown(prometheus, began, time.time())

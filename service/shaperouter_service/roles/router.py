@@ -91,7 +91,9 @@ async def run_router(
     recorder = RequestRecorder(
         metrics=RequestMetrics(registry, catalog.model_names), refusals=refusals
     )
-    worker_metrics = WorkerMetrics(registry) if config.own_workers else None
+    worker_metrics = None
+    if config.own_workers:
+        worker_metrics = WorkerMetrics(registry, signature_histograms=config.signature_histograms)
     fleet_metrics = FleetMetrics(registry)
     fleet = Fleet(
         catalog,

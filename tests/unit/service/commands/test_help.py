@@ -34,6 +34,7 @@ ENGINE = [
     "--threads",
     "--hang-timeout",
     "--check-padding",
+    "--signature-histograms",
     "--compile-cache",
     "--compile-cache-size",
 ]
