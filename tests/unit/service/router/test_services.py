@@ -103,6 +103,24 @@ def test_a_model_is_listed_once_a_worker_has_loaded_it(
     play(scenario, started=False)
 
 
+def test_each_model_is_served_by_the_workers_that_hold_it(play: Play, until: Until) -> None:
+    async def scenario(router: Router, *workers: FakeWorker) -> None:
+        for worker, held in zip(workers, ("large", "small"), strict=True):
+            for model in [each for each in worker.models if each.name != held]:
+                worker.models.remove(model)
+            await worker.start()
+        await router.wait_for_health("readiness", SERVING)
+        for worker, held in zip(workers, ("large", "small"), strict=True):
+            for _ in range(3):
+                assert (await router.generate(model=held)).completion.worker == worker.name
+        # Without its only worker a model is not ready, and so neither is the router.
+        await workers[0].kill()
+        await router.wait_for_health("readiness", NOT_SERVING)
+        assert (await router.generate(model="small")).completion.worker == workers[1].name
+
+    play(scenario, workers=2, models=("large", "small"), started=False)
+
+
 def test_a_model_stays_listed_without_workers(play: Play) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         await worker.kill()
