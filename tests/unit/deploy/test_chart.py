@@ -6,6 +6,8 @@ import functools
 import itertools
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -231,6 +233,61 @@ def test_a_pool_scales_by_each_of_its_models(by: str) -> None:
     assert models == ["demo", "gpt2"]
 
 
+FILLED = {
+    "images": {
+        "s3": {"repository": "example.com/aws", "tag": "1"},
+        "oci": {"repository": "example.com/oras", "tag": "1"},
+    },
+    "modelVolume": {
+        "claim": "checkpoints",
+        "fill": [
+            {"name": "a", "from": "hub://us/a", "revision": "1234", "secret": "hub"},
+            {"name": "b", "from": "s3://bucket/b"},
+            {"name": "c", "from": "oci://example.com/c:1"},
+        ],
+    },
+}
+
+
+def test_jobs_fill_the_volume_before_pods_read_it() -> None:
+    manifests = helm_template(FILLED)
+    jobs = of_kind(manifests, "Job")
+    for job in jobs:
+        check(job)
+        assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
+        labels = job["spec"]["template"]["metadata"]["labels"]
+        # Policies of the service would keep it from the network.
+        for policy in of_kind(manifests, "NetworkPolicy"):
+            assert not policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+    pods = [each["spec"]["template"]["spec"] for each in jobs]
+    claims = {
+        volume["persistentVolumeClaim"]["claimName"]
+        for pod in pods
+        for volume in pod["volumes"]
+        if "persistentVolumeClaim" in volume
+    }
+    assert claims == {"checkpoints"}
+    commands = [pod["containers"][0]["command"] for pod in pods]
+    assert [command[0].rpartition("/")[2] for command in commands] == ["hf", "aws", "oras"]
+    assert [f"/models/{name}" in command for name, command in zip("abc", commands, strict=True)]
+
+
+def test_the_hub_is_asked_as_its_program_wants_to_be() -> None:
+    program, *arguments = next(
+        job["spec"]["template"]["spec"]["containers"][0]["command"]
+        for job in of_kind(helm_template(FILLED), "Job")
+    )
+    # From the image of routers, which has the package of this program.
+    assert program == "/opt/shaperouter/bin/hf"
+    done = subprocess.run(
+        [Path(sys.executable).with_name("hf"), arguments[0], "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert all(each in done.stdout for each in arguments if each.startswith("--"))
+
+
 def test_settings_change_pods() -> None:
     annotations = [
         [each.spec["template"]["metadata"]["annotations"] for each in workloads_of(manifests)]
@@ -254,6 +311,9 @@ def test_settings_change_pods() -> None:
         {"pools": [{"name": "a"}, {"name": "a"}]},
         {"pools": [{"name": "a", "models": ["gpt3"]}]},
         {"models": [{"source": "/models/gpt2"}]},
+        {"modelVolume": {"fill": [{"name": "a", "from": "hub://us/a"}]}},
+        {"modelVolume": {"claim": "c", "fill": [{"name": "a", "from": "ftp://us/a"}]}},
+        {"modelVolume": {"claim": "c", "fill": [{"name": "a", "from": "s3://us/a"}]}},
         {"autoscaling": {"by": "vpa"}},
         {"autoscaling": {"scaleToZero": True}},
         {"settings": {"all": {"SLOTS": "8"}}},
