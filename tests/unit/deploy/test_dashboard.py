@@ -158,6 +158,13 @@ def test_every_label_in_a_legend_is_grouped_by() -> None:
             assert shown <= groupings_of(target["expr"]), panel["title"]
 
 
+def test_its_picture_says_that_it_is_none_of_grafana() -> None:
+    picture = (ROOT / "docs" / "dashboard.svg").read_text(encoding="utf-8")
+    assert "Not a screenshot." in picture
+    page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+    assert "This is no screenshot of Grafana." in page
+
+
 def test_every_query_is_promql(tmp_path: Path) -> None:
     rules = [
         {"record": f"query:{index}", "expr": plain(target["expr"])}
