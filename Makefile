@@ -96,7 +96,7 @@ serve: setup ## Serves the embedded model until Ctrl-C; SETTINGS='--model NAME=D
 
 # --- Checking ------------------------------------------------------------------------------------
 
-test: setup $(TOOLS)/.ready $(CLIENTS) ## Runs all tests.
+test: setup $(TOOLS)/.ready $(CLIENTS) .venvs/release/.ready ## Runs all tests.
 	$(BIN)/python -m pytest tests -n $(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder
 
 .venvs/whisper/.ready: tests/speech/requirements.txt

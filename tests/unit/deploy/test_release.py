@@ -14,6 +14,8 @@ from types import ModuleType
 
 import pytest
 
+from harness.tools import skip
+
 ROOT = Path(__file__).parents[3]
 TIME = 1_700_000_000
 
@@ -94,7 +96,7 @@ def test_an_archive_depends_on_names_and_contents_alone(
 def test_every_package_of_an_image_is_in_its_list(release: ModuleType, tmp_path: Path) -> None:
     program = ROOT / ".venvs" / "release" / "bin" / "cyclonedx-py"
     if not program.exists():
-        pytest.skip("cyclonedx-py is not here: `make release` installs it")
+        skip("cyclonedx-py is not here: `make test` installs it")
 
     made = twice(tmp_path, lambda folder: release.list_packages(ROOT, folder, program))
     for image, lock in release.IMAGES.items():
