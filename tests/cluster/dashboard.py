@@ -1,11 +1,11 @@
 """Asks for everything that is shown of the service, of a real Prometheus after a load.
 
-Starts the service with two workers, a model that continues text, one that hears, and a file of
-tokens, and a Prometheus that scrapes it with the rules of deploy/; sends requests of many shapes,
-some with beam search, some over their client's limit, one without a token, and a recording; ends
-each worker once under way. Then it tells which queries of the dashboard, which recording rules and
-which metrics have no data, and exits with 1 if any has none. With --save, what panels would show is
-written to a file, of which draw_dashboard.py makes a picture.
+Starts the service with two workers, a model that continues text, one that hears, a function, and a
+file of tokens, and a Prometheus that scrapes it with the rules of deploy/; sends requests of many
+shapes, some with beam search, some over their client's limit, one without a token, and a recording;
+ends each worker once under way. Then it tells which queries of the dashboard, which recording rules
+and which metrics have no data, and exits with 1 if any has none. With --save, what panels would
+show is written to a file, of which draw_dashboard.py makes a picture.
 
     make check-dashboard
 """
@@ -17,8 +17,8 @@ import hashlib
 import json
 import os
 import random
-import re
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -29,19 +29,21 @@ from typing import Any
 import yaml
 
 from cluster.prometheus import RULES, Prometheus, running
+from harness.dashboard import ANNOTATIONS, PANELS, filled
 from harness.registry import metrics
 from harness.service import Service, serving
 from harness.whispers import noise, wav, with_tokenizer
 from shaperouter import Client, ShaperouterError
 
-ROOT = Path(__file__).parents[2]
-DASHBOARD = ROOT / "deploy" / "grafana" / "dashboards" / "shaperouter.json"
-
 # Seconds of load: several scrapes in each of Prometheus' ranges.
 LOAD = 90.0
 SCRAPE = 2
 # What Grafana would put for its own variables.
-VARIABLES = {"__rate_interval": "30s", "__range": "5m", "model": ".*", "instance": ".*"}
+VARIABLES = {
+    "__rate_interval": "30s",
+    "__range": "5m",
+    **dict.fromkeys(("cluster", "namespace", "model", "instance"), ".*"),
+}
 
 TOKENS = {"web": "a-token-of-web-0123456789", "batch": "a-token-of-batch-0123456789"}
 
@@ -88,14 +90,8 @@ def end_worker(service: Service, name: str) -> None:
     os.kill(int(service.events("worker started", worker=name)[-1]["pid"]), signal.SIGKILL)
 
 
-def plain(expression: str) -> str:
-    """A query as Grafana sends it."""
-    return re.sub(r"\$(\w+)", lambda match: VARIABLES[match[1]], expression)
-
-
 def shown(prometheus: Prometheus, start: float, end: float) -> list[dict[str, Any]]:
     """What each panel would show of a time, in seconds since 1970."""
-    panels = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
     over = {"start": start, "end": end, "step": SCRAPE}
     return [
         {
@@ -106,24 +102,26 @@ def shown(prometheus: Prometheus, start: float, end: float) -> list[dict[str, An
                 {
                     "legend": target["legendFormat"],
                     "series": prometheus.ask(
-                        plain(target["expr"]), **({} if target.get("instant") else over)
+                        filled(target["expr"], VARIABLES),
+                        **({} if target.get("instant") else over),
                     ),
                 }
                 for target in panel["targets"]
             ],
         }
-        for panel in panels
-        if "targets" in panel
+        for panel in PANELS
     ]
 
 
-def without_data(prometheus: Prometheus) -> list[str]:
-    """Queries of the dashboard, recorded rules and metrics that have no data."""
-    panels = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
+def without_data(prometheus: Prometheus, start: float, end: float) -> list[str]:
+    """Queries of the dashboard, recorded rules and metrics that have no data in a time."""
     queries = {
-        f"panel {panel['title']!r}: {target['expr']}": plain(target["expr"])
-        for panel in panels
-        for target in panel.get("targets", [])
+        f"panel {panel['title']!r}: {target['expr']}": filled(target["expr"], VARIABLES)
+        for panel in PANELS
+        for target in panel["targets"]
+    }
+    queries |= {
+        f"annotation {each['name']!r}": filled(each["expr"], VARIABLES) for each in ANNOTATIONS
     }
     for group in yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]:
         rules = (rule["record"] for rule in group["rules"] if "record" in rule)
@@ -132,7 +130,15 @@ def without_data(prometheus: Prometheus) -> list[str]:
     ours = ("shaperouter_", "grpc_server_")
     names = (series for metric in metrics().values() for series in metric.series)
     queries |= {f"metric {name}": name for name in names if name.startswith(ours)}
-    return [what for what, query in queries.items() if not prometheus.ask(query)]
+    over = {"start": start, "end": end, "step": SCRAPE}
+
+    def has_data(query: str) -> bool:
+        # What has never happened is zero, and panels leave that out.
+        counted = query.removesuffix(" > 0")
+        # The newest samples may be after the last step of the range.
+        return bool(prometheus.ask(counted, **over) or prometheus.ask(counted))
+
+    return [what for what, query in queries.items() if not has_data(query)]
 
 
 def main(save: Path | None) -> int:
@@ -140,7 +146,13 @@ def main(save: Path | None) -> int:
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)
         write_clients(directory / "clients.toml")
-        models = ["--model=demo", f"--model=hearing={with_tokenizer(directory)}"]
+        function = directory / "scores"
+        subprocess.run([sys.executable, "-m", "harness.save_function", str(function)], check=True)
+        models = [
+            "--model=demo",
+            f"--model=hearing={with_tokenizer(directory)}",
+            f"--model=scores={function}",
+        ]
         rules = yaml.safe_load(RULES.read_text(encoding="utf-8"))
         with contextlib.ExitStack() as stack:
             service = stack.enter_context(
@@ -166,7 +178,7 @@ def main(save: Path | None) -> int:
             heard.result()
             # What was counted last is scraped a moment later.
             prometheus.wait_until("shaperouter_audio_seconds_total", timeout=10 * SCRAPE)
-            empty = without_data(prometheus)
+            empty = without_data(prometheus, began, time.time())
             if save:
                 save.parent.mkdir(parents=True, exist_ok=True)
                 panels = shown(prometheus, began, time.time())

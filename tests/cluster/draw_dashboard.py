@@ -86,6 +86,9 @@ def main(saved: Path, picture: Path) -> None:
         axes.set_title(title, loc="left", fontweight="bold")
         draw = draw_lattice if title.startswith("Lattice") else draw_lines
         draw(axes, panels[title])
+    # It looks like a dashboard and must not be taken for one.
+    note = "Drawn from the results of the dashboard's queries. Not a screenshot."
+    figure.supxlabel(note, fontsize=8)
     figure.savefig(picture, metadata={"Date": None} if picture.suffix == ".svg" else None)
 
 

@@ -11,8 +11,9 @@ import yaml
 
 from harness.manifests import KUBERNETES, Workload, kustomize, of_kind
 
-# Beyond the base: checkpoints of our own, one cache for all workers, TLS, and tokens.
-COMPONENTS = ("models", "shared-cache", "tls", "tokens")
+# Beyond the base: checkpoints of our own, one cache for all workers, TLS of callers and between
+# roles, and tokens.
+COMPONENTS = ("models", "shared-cache", "mutual-tls", "tls", "tokens")
 
 # What the operator sets, beside the model: few shapes, so that all are soon compiled.
 SETTINGS = {

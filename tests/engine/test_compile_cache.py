@@ -19,7 +19,7 @@ from shaperouter_service.decoding import PrefillProgram
 from shaperouter_service.decoding.tf_internals import named
 from shaperouter_service.graphs import CachedGraphBuilder, cache_key
 from shaperouter_service.graphs.keys import SOURCES
-from shaperouter_service.models import Model, load_model
+from shaperouter_service.models import DeviceKind, Model, load_model
 from shaperouter_service.system.devices import usable_cores
 
 GRAPHS = ("prefill1", "decode1", "decode2")
@@ -227,6 +227,18 @@ def test_the_key_includes_the_number_of_threads(
         names.append(cache_key(model).name)
     by_default, one_a_core, more = names
     assert by_default == one_a_core != more
+
+
+@pytest.mark.parametrize(("device", "keys"), [(DeviceKind.CPU, 2), (DeviceKind.GPU, 1)])
+def test_the_key_includes_the_hosts_processor_only_if_it_computes(
+    model: Model, device: DeviceKind, keys: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model.weights, "device", device)
+    names = set()
+    for hosts in ({"flags": "avx2", "cores": 8}, {"flags": "avx512f", "cores": 16}):
+        monkeypatch.setattr("shaperouter_service.graphs.keys.processor", lambda host=hosts: host)
+        names.add(cache_key(model).name)
+    assert len(names) == keys
 
 
 @pytest.mark.parametrize(("part", "is_told"), [("threads", True), ("dimensions", False)])

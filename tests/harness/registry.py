@@ -88,7 +88,8 @@ def metrics() -> Mapping[str, KnownMetric]:
 
 
 def _parameters(owner: type[object]) -> list[str]:
-    names = list(inspect.signature(owner).parameters)
+    parameters = inspect.signature(owner).parameters.values()
+    names = [each.name for each in parameters if each.default is inspect.Parameter.empty]
     known = {"registry", "services", "models"}
     assert set(names) <= known, f"{owner}: say how to make one"
     return names

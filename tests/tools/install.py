@@ -1,8 +1,8 @@
-"""Installs what tests need besides Python packages: kubectl, Prometheus with promtool, a model.
+"""Installs what tests need besides Python packages: kubectl, Helm, Prometheus, a model.
 
-Nothing starts anything, nor touches the system: files go to one directory. kubectl and the model,
-all-MiniLM-L6-v2, come from Python packages that are pinned by hash, Prometheus from Debian's, as it
-is on this machine.
+Nothing starts anything, nor touches the system: files go to one directory. kubectl, Helm and the
+model, all-MiniLM-L6-v2, come from Python packages that are pinned by hash, Prometheus (with
+promtool) from Debian's, as it is on this machine.
 """
 
 import argparse
@@ -29,10 +29,10 @@ def download(directory: Path) -> None:
     )  # fmt: skip
 
 
-def install_kubectl(wheels: Path, bin_directory: Path) -> None:
-    """Unpacks kubectl from a zip, in an npm package, in a wheel."""
+def install_kubectl_and_helm(wheels: Path, bin_directory: Path) -> None:
+    """Unpacks kubectl and Helm from a zip, in an npm package, in a wheel."""
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
-        print("==> No kubectl for this machine: put one on the PATH, or its tests skip")
+        print("==> No kubectl and Helm for this machine: put them on the PATH, or their tests skip")
         return
     [wheel] = wheels.glob("aws_cdk*.whl")
     with zipfile.ZipFile(wheel) as files:
@@ -41,7 +41,8 @@ def install_kubectl(wheels: Path, bin_directory: Path) -> None:
             layer = members.extractfile("package/lib/layer.zip")
             assert layer is not None
             with zipfile.ZipFile(io.BytesIO(layer.read())) as layer_files:
-                _place(layer_files.read("kubectl/kubectl"), bin_directory / "kubectl")
+                for name in ("kubectl", "helm"):
+                    _place(layer_files.read(f"{name}/{name}"), bin_directory / name)
 
 
 def install_model(wheels: Path, models: Path) -> None:
@@ -88,6 +89,6 @@ if __name__ == "__main__":
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as downloads:
         download(Path(downloads))
-        install_kubectl(Path(downloads), target)
+        install_kubectl_and_helm(Path(downloads), target)
         install_model(Path(downloads), target.parent / "models")
     install_prometheus(target)

@@ -1,6 +1,7 @@
 """`shaperouterd router`: runs a router for workers elsewhere."""
 
 import asyncio
+from typing import Literal
 
 import click
 
@@ -30,6 +31,14 @@ from shaperouter_service.commands.options import (
     help="Address of a worker: HOST:PORT or unix:PATH. A host name stands for workers at all "
     "of its addresses; it is resolved again every few seconds. Can be repeated.",
 )
+@option(
+    "--ready-when",
+    type=click.Choice(["workers", "listening"]),
+    default="workers",
+    help="When probes find the router ready: while every model has a worker (workers), or as soon "
+    "as it listens (listening), which makes requests wait for a worker. Choose listening where "
+    "workers scale to zero: they are started by the requests that wait.",
+)
 @worker_tls_options
 def router(
     *,
@@ -37,6 +46,7 @@ def router(
     router: RouterOptions,
     tls: TlsOptions,
     workers: tuple[str, ...],
+    ready_when: Literal["workers", "listening"],
     worker_tls: WorkerTlsOptions,
 ) -> None:
     """Run a router for workers that run elsewhere. Needs no TensorFlow."""
@@ -59,5 +69,6 @@ def router(
         tls=tls.server(),
         tokens=router.tokens,
         worker_tls=worker_tls.workers(),
+        ready_without_workers=ready_when == "listening",
     )
     asyncio.run(run_router(config, workers))

@@ -61,6 +61,7 @@ def serve(
         max_calls=router.max_calls,
         max_recording_memory=router.max_recording_memory,
         own_workers=True,
+        signature_histograms=engine.signature_histograms != OFF,
         health_listen=common.health_address,
         tls=tls.server(),
         tokens=router.tokens,

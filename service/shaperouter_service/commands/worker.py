@@ -124,6 +124,7 @@ def worker(
         ),
         listen=listen,
         metrics_listen=None if common.metrics_listen == OFF else common.metrics_listen,
+        signature_histograms=engine.signature_histograms != OFF,
         compile_cache=None if engine.compile_cache == OFF else Path(engine.compile_cache),
         compile_cache_size=engine.compile_cache_size,
         grace=common.grace,

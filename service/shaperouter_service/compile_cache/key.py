@@ -59,13 +59,18 @@ class CacheKey:
         return re.fullmatch(r"[\w.-]+-[0-9a-f]{16}", directory) is not None
 
 
+def machine() -> dict[str, Any]:
+    """The architecture of the processor as a part of keys."""
+    return {"machine": platform.machine()}
+
+
 def processor() -> dict[str, Any]:
     """The processor as a part of keys.
 
     Code for a newer processor crashes, and code for more cores is slower.
     """
     return {
-        "machine": platform.machine(),
+        **machine(),
         "cores": usable_cores(),
         **_fields(Path("/proc/cpuinfo")),
     }

@@ -12,7 +12,7 @@ import tensorflow as tf
 import shaperouter_service
 from shaperouter_service import kernels
 from shaperouter_service.compile_cache import CacheKey
-from shaperouter_service.compile_cache.key import processor
+from shaperouter_service.compile_cache.key import machine, processor
 from shaperouter_service.models import DeviceKind, Model
 from shaperouter_service.models.call_model import CallModel
 from shaperouter_service.system.devices import usable_cores
@@ -70,7 +70,8 @@ def _key(
                 tf.version.COMPILER_VERSION,
             ],
             "flags": {name: os.environ.get(name, "") for name in ("XLA_FLAGS", "TF_XLA_FLAGS")},
-            "processor": processor(),
+            # Graphs of a GPU run there, whatever the instructions and cores of the host.
+            "processor": processor() if device is DeviceKind.CPU else machine(),
             # When XLA compiles for a CPU, it divides the work of a graph between the threads.
             "threads": _threads() if device is DeviceKind.CPU else None,
             "device": str(device),

@@ -91,7 +91,9 @@ async def run_router(
     recorder = RequestRecorder(
         metrics=RequestMetrics(registry, catalog.model_names), refusals=refusals
     )
-    worker_metrics = WorkerMetrics(registry) if config.own_workers else None
+    worker_metrics = None
+    if config.own_workers:
+        worker_metrics = WorkerMetrics(registry, signature_histograms=config.signature_histograms)
     fleet_metrics = FleetMetrics(registry)
     fleet = Fleet(
         catalog,
@@ -164,7 +166,9 @@ async def run_router(
                     memory=RecordingMemory(config.max_recording_memory),
                 ),
                 inference=InferenceService(fleet, tokenizers, threads, recorder),
-                models=Models(catalog, tokenizers),
+                models=Models(
+                    catalog, tokenizers, ready_without_workers=config.ready_without_workers
+                ),
                 graphs=Graphs(fleet),
                 totals=recorder.metrics.totals,
             )
@@ -173,7 +177,7 @@ async def run_router(
             if listener:
                 app = make_app(core, gate, HttpMetrics(registry), [OPEN_INFERENCE])
                 await http.enter_async_context(serving(app, listener, tls=config.tls))
-            async with _readiness(health, fleet, config.listen):
+            async with _readiness(health, fleet, core.models, config.listen):
                 await server.start()
                 metrics_host = config.metrics_listen.rpartition(":")[0]
                 log.info(
@@ -218,12 +222,12 @@ def _load_tokenizers(models: Sequence[ModelLocation]) -> dict[str, Tokenizer | N
 
 
 @in_background
-async def _readiness(health: Health, fleet: Fleet, address: str) -> None:
-    """Reports inside the context whether every model has a worker, and not ready at its end."""
+async def _readiness(health: Health, fleet: Fleet, models: Models, address: str) -> None:
+    """Reports inside the context whether callers should come, and not ready at its end."""
     was_ready = False
     try:
         async for _ in fleet.changes():
-            ready = fleet.catalog.ready
+            ready = models.ready
             if ready != was_ready:
                 was_ready = ready
                 health.set_ready(ready)

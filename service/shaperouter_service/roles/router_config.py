@@ -26,6 +26,9 @@ class RouterConfig:
         tls: TLS settings of the gRPC server; None means plain text.
         tokens: File of the clients that may call; None means that anyone may.
         worker_tls: TLS settings for workers; None means plain text.
+        signature_histograms: Whether each signature of own workers has its own histograms.
+        ready_without_workers: Whether the service is ready as soon as it listens; else only while
+            every model has a worker.
     """
 
     models: Sequence[ModelLocation]
@@ -41,3 +44,5 @@ class RouterConfig:
     tls: ServerTls | None = None
     tokens: Path | None = None
     worker_tls: WorkerTls | None = None
+    signature_histograms: bool = True
+    ready_without_workers: bool = False

@@ -49,6 +49,7 @@ class WorkerConfig:
         engine: Settings of the engine.
         listen: Address of the gRPC server.
         metrics_listen: Address of /metrics; None if the router shows this worker's metrics.
+        signature_histograms: Whether each signature has its own histograms.
         compile_cache: Directory of the compile cache; None means no cache.
         compile_cache_size: Maximum size of the cache in bytes.
         grace: Seconds that running requests get to finish when the worker stops.
@@ -65,6 +66,7 @@ class WorkerConfig:
     compile_cache_size: int
     grace: float
     exit_with_parent: bool
+    signature_histograms: bool = True
     health_listen: str | None = None
     tls: ServerTls | None = None
 
@@ -83,7 +85,7 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
     drain = Drain()
     health = Health()
     warn_of_public_worker(config.listen, tls=config.tls)
-    with _metrics(config.metrics_listen) as metrics, claimed(config.listen):
+    with _metrics(config) as metrics, claimed(config.listen):
         # Routers have checked sizes, and the tokens of texts take more room than the texts.
         server = make_server([SERVICE], max_message_bytes=-1)
         async with (
@@ -134,13 +136,13 @@ def _log_memory(cap: int) -> None:
 
 
 @contextlib.contextmanager
-def _metrics(address: str | None) -> Iterator[WorkerMetrics | None]:
-    if address is None:
+def _metrics(config: WorkerConfig) -> Iterator[WorkerMetrics | None]:
+    if config.metrics_listen is None:
         yield None
         return
     registry = make_registry("worker")
-    with serve_metrics(registry, address):
-        yield WorkerMetrics(registry)
+    with serve_metrics(registry, config.metrics_listen):
+        yield WorkerMetrics(registry, signature_histograms=config.signature_histograms)
 
 
 @in_background

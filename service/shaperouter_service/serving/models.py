@@ -42,10 +42,23 @@ def wrong_model(model: ServedModel, needed: str) -> InvalidRequestError:
 class Models:
     """The models of a catalog, as callers see them."""
 
-    def __init__(self, catalog: Catalog, tokenizers: Mapping[str, Tokenizer | None]) -> None:
-        """Takes the catalog, and the tokenizer of each model."""
+    def __init__(
+        self,
+        catalog: Catalog,
+        tokenizers: Mapping[str, Tokenizer | None],
+        *,
+        ready_without_workers: bool = False,
+    ) -> None:
+        """Takes the catalog.
+
+        Args:
+            catalog: The catalog.
+            tokenizers: The tokenizer of each model.
+            ready_without_workers: Whether calls may wait for workers to start.
+        """
         self._catalog = catalog
         self._tokenizers = tokenizers
+        self._ready_without_workers = ready_without_workers
 
     @property
     def names(self) -> Sequence[str]:
@@ -54,8 +67,8 @@ class Models:
 
     @property
     def ready(self) -> bool:
-        """Whether every model has a worker that is ready for it."""
-        return self._catalog.ready
+        """Whether callers should come: every model has a ready worker, or calls may wait for it."""
+        return self._ready_without_workers or self._catalog.ready
 
     def loaded(self) -> list[ServedModel]:
         """Every model that a worker has loaded."""

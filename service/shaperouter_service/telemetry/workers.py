@@ -47,7 +47,7 @@ class _Counts:
     counts: list[int] = field(default_factory=list)
     sum: float = 0.0
 
-    def add(self, histogram: Histogram) -> None:
+    def add(self, histogram: "Histogram | _Counts") -> None:
         if not self.counts:
             self.bounds = tuple(histogram.bounds)
             self.counts = [0] * len(histogram.counts)
@@ -127,8 +127,15 @@ def _label(bound: float) -> str:
 class WorkerMetrics(Collector):
     """Collects the metrics of workers from their snapshots. Thread-safe."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        """Registers this collector."""
+    def __init__(self, registry: CollectorRegistry, *, signature_histograms: bool = True) -> None:
+        """Registers this collector.
+
+        Args:
+            registry: Where it is registered.
+            signature_histograms: Whether each signature has its own histograms; else the graphs of
+                a model and kind share them.
+        """
+        self._signature_histograms = signature_histograms
         self._lock = threading.Lock()
         # The newest snapshot of each process, and what those counted that have successors.
         self._newest: dict[WorkerId, Snapshot] = {}
@@ -158,7 +165,7 @@ class WorkerMetrics(Collector):
 
     def describe(self) -> Iterable[Metric]:
         """Yields the metrics without values."""
-        return _collect(_Totals(), {})
+        return _collect(_Totals(), {}, _of_signatures)
 
     def collect(self) -> Iterable[Metric]:
         """Yields the metrics."""
@@ -171,12 +178,28 @@ class WorkerMetrics(Collector):
                 for worker, snapshot in self._newest.items()
                 if worker in self._connected
             }
-        return _collect(totals, connected)
+        labels = _of_signatures if self._signature_histograms else _of_kinds
+        return _collect(totals, connected, labels)
 
 
-def _collect(totals: _Totals, connected: Mapping[WorkerId, Snapshot]) -> Iterator[Metric]:
+def _of_signatures(labels: _Labels) -> _Labels:
+    """Labels of a histogram for each signature."""
+    return labels
+
+
+def _of_kinds(labels: _Labels) -> _Labels:
+    """Labels of a histogram for all signatures of a model and kind: no rows, length and beams."""
+    model, kind, _, _, _, *others = labels
+    return (model, kind, "", "", "", *others)
+
+
+def _collect(
+    totals: _Totals,
+    connected: Mapping[WorkerId, Snapshot],
+    histogram_labels: Callable[[_Labels], _Labels],
+) -> Iterator[Metric]:
     yield from _graph_counters(totals.graphs)
-    yield from _device_seconds(totals.device_seconds)
+    yield from _graph_histograms(totals, histogram_labels)
     yield from _padding(totals.padding)
     yield from _padding_checks(totals.padding_checks)
     yield from _gauges(connected.values())
@@ -206,35 +229,39 @@ def _graph_counters(totals: dict[_Labels, _GraphTotals]) -> Iterator[Metric]:
         stalls.add_metric(labels, total.stall_seconds.total)
     yield from (traces, compiles, stalls)
 
-    histograms: list[tuple[str, str, Callable[[_GraphTotals], _Counts]]] = [
+
+def _graph_histograms(
+    totals: _Totals, histogram_labels: Callable[[_Labels], _Labels]
+) -> Iterator[Metric]:
+    """The histograms of graphs; those that get the same labels are added up."""
+    histograms: list[tuple[str, str, list[str], Mapping[_Labels, _Counts]]] = [
         (
             "shaperouter_graph_compile_seconds",
             "Time that XLA took to compile a graph, in seconds; without tracing and loading.",
-            lambda total: total.compile_seconds,
+            _SIGNATURE,
+            {labels: total.compile_seconds for labels, total in totals.graphs.items()},
         ),
         (
             "shaperouter_stall_seconds",
             "Time that requests waited for a compilation, in seconds.",
-            lambda total: total.stall_seconds,
+            _SIGNATURE,
+            {labels: total.stall_seconds for labels, total in totals.graphs.items()},
+        ),
+        (
+            "shaperouter_device_seconds",
+            "Time that the device spent in calls of a graph, in seconds.",
+            [*_SIGNATURE, "device"],
+            totals.device_seconds,
         ),
     ]
-    for name, help_text, pick in histograms:
-        family = HistogramMetricFamily(name, help_text, labels=_SIGNATURE)
-        for labels, total in totals.items():
-            counts = pick(total)
+    for name, help_text, names, found in histograms:
+        shown: dict[_Labels, _Counts] = defaultdict(_Counts)
+        for labels, counts in found.items():
+            shown[histogram_labels(labels)].add(counts)
+        family = HistogramMetricFamily(name, help_text, labels=names)
+        for labels, counts in shown.items():
             family.add_metric(labels, counts.buckets(), counts.sum)
         yield family
-
-
-def _device_seconds(totals: dict[_Labels, _Counts]) -> Iterator[Metric]:
-    family = HistogramMetricFamily(
-        "shaperouter_device_seconds",
-        "Time that the device spent in calls of a graph, in seconds.",
-        labels=[*_SIGNATURE, "device"],
-    )
-    for labels, counts in totals.items():
-        family.add_metric(labels, counts.buckets(), counts.sum)
-    yield family
 
 
 def _padding(totals: dict[_Labels, int]) -> Iterator[Metric]:

@@ -103,54 +103,113 @@ def has_tokens(manifests: Sequence[Manifest]) -> bool:
 
 
 def has_tls(manifests: Sequence[Manifest]) -> bool:
-    if any("appProtocol" in port for port in ports_of_services(manifests)):
-        return False
-    shown = all(
+    """Callers are shown a certificate."""
+    return not speak_plainly(manifests, serving(manifests)) and all(
         lies_in_a_secret(each, each.options[option])
-        for each in workloads_of(manifests)
+        for each in serving(manifests)
         for option in ("tls_cert", "tls_key")
     )
-    asked = all(
-        lies_in_a_secret(each, each.options["tls_client_ca"]) for each in computing(manifests)
-    )
-    return (
-        shown
-        and asked
-        and all(
-            lies_in_a_secret(each, each.options[f"worker_tls_{part}"])
-            for each in serving(manifests)
-            for part in ("ca", "cert", "key")
-        )
+
+
+def has_mutual_tls(manifests: Sequence[Manifest]) -> bool:
+    """Workers take calls of routers alone, and routers call workers alone."""
+    if speak_plainly(manifests, computing(manifests)):
+        return False
+    names = ("tls_cert", "tls_key", "tls_client_ca")
+    asked = [
+        lies_in_a_secret(each, each.options[name])
+        for each in computing(manifests)
+        for name in names
+    ]
+    shown = [
+        lies_in_a_secret(each, each.options[f"worker_tls_{part}"])
+        for each in serving(manifests)
+        for part in ("ca", "cert", "key")
+    ]
+    return all(asked) and all(shown)
+
+
+def has_certificates(manifests: Sequence[Manifest]) -> bool:
+    """What both roles show each other is issued by an authority of theirs, and renewed."""
+    certificates = of_kind(manifests, "Certificate")
+    if not certificates:
+        return False
+    [authority] = [each["spec"] for each in certificates if each["spec"].get("isCA")]
+    [issuer] = [
+        each["metadata"]["name"]
+        for each in of_kind(manifests, "Issuer")
+        if each["spec"].get("ca") == {"secretName": authority["secretName"]}
+    ]
+    issued = {
+        each["spec"]["secretName"]: each["spec"]
+        for each in certificates
+        if each["spec"]["issuerRef"]["name"] == issuer
+    }
+    [router], [worker] = serving(manifests), computing(manifests)
+    shown = {
+        "client auth": router.volume_at(router.options["worker_tls_cert"]),
+        "server auth": worker.volume_at(worker.options["tls_cert"]),
+    }
+    certificate_of_worker = issued[shown["server auth"]["secret"]["secretName"]]
+    assert router.options["worker_tls_name"] in certificate_of_worker["dnsNames"]
+    return all(
+        use in issued[volume["secret"]["secretName"]]["usages"] for use, volume in shown.items()
     )
 
 
-def ports_of_services(manifests: Sequence[Manifest]) -> list[Manifest]:
-    services = of_kind(manifests, "Service")
-    return [port for each in services for port in each["spec"]["ports"] if port["name"] == "grpc"]
+def speak_plainly(manifests: Sequence[Manifest], workloads: Sequence[Workload]) -> bool:
+    """Whether a Service says that gRPC is in plain text on pods of these workloads."""
+    return any(
+        "appProtocol" in port
+        for service in of_kind(manifests, "Service")
+        for port in service["spec"]["ports"]
+        if port["name"] == "grpc"
+        for workload in workloads
+        if service["spec"]["selector"].items() <= workload.labels.items()
+    )
+
+
+def scaler_of(manifests: Sequence[Manifest]) -> Manifest | None:
+    """The ScaledObject, if it alone scales, and by what the routers count."""
+    scalers = of_kind(manifests, "ScaledObject")
+    if not scalers or of_kind(manifests, "HorizontalPodAutoscaler"):
+        return None
+    [scaler] = scalers
+    [trigger] = scaler["spec"]["triggers"]
+    # The rule's own test has a request wait where there is no worker: rules/alerts.yml.
+    assert series_of(trigger["metadata"]["query"]) == {"shaperouter:demand"}
+    # A missing rule is an error and not "no demand".
+    assert trigger["metadata"]["ignoreNullValues"] == "false"
+    return scaler
+
+
+def scales_by_keda(manifests: Sequence[Manifest]) -> bool:
+    """A worker stays, and routers without one get no requests."""
+    scaler = scaler_of(manifests)
+    if scaler is None or scaler["spec"]["minReplicaCount"] < 1:
+        return False
+    return all(
+        each.options.get("ready_when", "workers") == "workers" for each in serving(manifests)
+    )
 
 
 def wakes_from_zero(manifests: Sequence[Manifest]) -> bool:
-    """The trigger counts what waits in pods that stay, and that take requests without workers."""
-    scalers = of_kind(manifests, "ScaledObject")
-    if not scalers or of_kind(manifests, "HorizontalPodAutoscaler"):
+    """What waits is counted in pods that stay, and that take requests without workers."""
+    scaler = scaler_of(manifests)
+    if scaler is None:
         return False
-    [scaler] = scalers
-    [trigger] = scaler["spec"]["triggers"]
     scaled = scaler["spec"]["scaleTargetRef"]["name"]
     sleeping = {"record": "shaperouter:scales_to_zero", "expr": "vector(1)"}
     return (
         scaler["spec"]["minReplicaCount"] == 0
-        # The rule's own test has a request wait where there is no worker: rules/alerts.yml.
-        and series_of(trigger["metadata"]["query"]) == {"shaperouter:demand"}
-        and trigger["metadata"]["activationThreshold"] == "0"
-        # A missing rule is an error and not "no demand".
-        and trigger["metadata"]["ignoreNullValues"] == "false"
         # Alerts know that workers may sleep here.
         and sleeping | {"labels": {"namespace": scaler["metadata"]["namespace"]}}
         in rules_of(manifests)
         and all(each.name != scaled for each in serving(manifests))
+        # Requests wait in them, until they drain.
+        and all(each.options["ready_when"] == "listening" for each in serving(manifests))
         and all(
-            each.probes["readinessProbe"]["grpc"]["service"] == "liveness"
+            each.probes["readinessProbe"]["grpc"]["service"] == "readiness"
             for each in serving(manifests)
         )
     )
@@ -205,7 +264,7 @@ def shares_its_cache(manifests: Sequence[Manifest]) -> bool:
     for workload in computing(manifests):
         volume = workload.volume_at(Path(workload.options["compile_cache"]))
         claim = volume.get("persistentVolumeClaim", {"claimName": None})["claimName"]
-        if claim not in claims or "volumeClaimTemplates" in workload.spec:
+        if claim not in claims:
             return False
     return True
 
@@ -234,17 +293,23 @@ def has_gpus(manifests: Sequence[Manifest]) -> bool:
 
 
 PROMISES: Mapping[str, Callable[[Sequence[Manifest]], bool]] = {
+    "cert-manager": has_certificates,
     "cpu": has_whole_cores,
     "gpu": has_gpus,
-    "keda": wakes_from_zero,
+    "keda": scales_by_keda,
     "models": reads_models,
     "monitoring": is_monitored,
+    "mutual-tls": has_mutual_tls,
+    "scale-to-zero": wakes_from_zero,
     "shared-cache": shares_its_cache,
     "tls": has_tls,
     "tokens": has_tokens,
     "tracing": sends_traces,
 }
 
+
+# Components that contain another one and change nothing of it.
+CONTAINED = {"cert-manager": {"mutual-tls"}}
 
 # Whether they keep it.
 
@@ -264,7 +329,7 @@ def assert_kept(base: str, *components: str) -> None:
     for manifest in manifests:
         check(manifest)
     kept = {component for component, keeps in PROMISES.items() if keeps(manifests)}
-    assert kept == set(components)
+    assert kept == set(components).union(*(CONTAINED.get(each, ()) for each in components))
     for workload in computing(manifests):
         # The cap follows the limit of the container, whatever component has set that.
         assert workload.options["max_memory"].share is not None
@@ -325,6 +390,57 @@ def in_order(manifests: Sequence[Manifest]) -> Any:
         return value
 
     return plain(list(manifests))
+
+
+# What Kubernetes lets nobody change: all but these, of a workload that is there.
+MUTABLE = {
+    "StatefulSet": {
+        "minReadySeconds",
+        "ordinals",
+        "persistentVolumeClaimRetentionPolicy",
+        "replicas",
+        "template",
+        "updateStrategy",
+    },
+    "Deployment": {"minReadySeconds", "replicas", "strategy", "template"},
+}
+
+
+@pytest.mark.parametrize(("base", "component"), list(itertools.product(BASES, COMPONENTS)), ids=str)
+def test_a_component_can_be_added_to_what_runs_and_taken_out(base: str, component: str) -> None:
+    before, after = building(base), building(base, component)
+    assert before is not None
+    if after is None:
+        return
+    assert fixed(before) == fixed(after)
+
+
+def fixed(manifests: Sequence[Manifest]) -> Any:
+    """The fields of workloads that cannot be changed."""
+    return {
+        each["metadata"]["name"]: {
+            name: value for name, value in each["spec"].items() if name not in MUTABLE[each["kind"]]
+        }
+        for each in of_kind(manifests, *MUTABLE)
+    }
+
+
+@pytest.mark.parametrize(("base", "component"), list(itertools.product(BASES, COMPONENTS)), ids=str)
+def test_no_volume_ties_a_worker_to_a_node(base: str, component: str) -> None:
+    manifests = building(base, component)
+    if manifests is None:
+        return
+    modes = {
+        each["metadata"]["name"]: each["spec"]["accessModes"]
+        for each in of_kind(manifests, "PersistentVolumeClaim")
+    }
+    for workload in workloads_of(manifests):
+        assert "volumeClaimTemplates" not in workload.spec
+        for volume in workload.pod["volumes"]:
+            if claim := volume.get("persistentVolumeClaim"):
+                name = claim["claimName"]
+                # The operator's own claim of models is read by all nodes.
+                assert name == "shaperouter-models" or modes[name] == ["ReadWriteMany"]
 
 
 # Why nothing is skipped.

@@ -11,12 +11,14 @@ from typing import Any
 import click
 import pytest
 import yaml
+from opentelemetry.sdk.trace import TracerProvider
 
 from harness.roles import options_of
 from harness.tools import tool
 from shaperouter_service import __version__
 from shaperouter_service.commands.group import cli
 from shaperouter_service.rpc.addresses import split_address
+from shaperouter_service.telemetry.tracing import Span
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 FILE = DEPLOY / "compose" / "compose.yaml"
@@ -55,7 +57,8 @@ def test_every_variable_is_of_an_option() -> None:
         for option in cli.commands["serve"].params
         if isinstance(option, click.Option)
     }
-    assert set(OURS["environment"]) <= known
+    ours = {name for name in OURS["environment"] if not name.startswith("OTEL_")}
+    assert ours <= known
 
 
 def test_the_ports_are_those_of_the_program(options: dict[str, Any]) -> None:
@@ -106,6 +109,20 @@ def test_grafana_finds_dashboard_and_prometheus() -> None:
     ]
     assert source["type"] == "prometheus"
     assert source["url"] == "http://prometheus:9090"
+
+
+def test_an_exemplar_leads_to_its_trace() -> None:
+    assert "--enable-feature=exemplar-storage" in SERVICES["prometheus"]["command"]
+    provisioning = FILE.parent / mounts(SERVICES["grafana"])["/etc/grafana/provisioning"]
+    [source] = yaml.safe_load((provisioning / "datasources/prometheus.yaml").read_text())[
+        "datasources"
+    ]
+    [destination] = source["jsonData"]["exemplarTraceIdDestinations"]
+    recorded = TracerProvider().get_tracer(__name__).start_span("request")
+    assert destination["name"] in (Span(recorded).exemplar or {})
+    variable, _, value = destination["url"].partition("/")
+    assert variable.removeprefix("$") in SERVICES["grafana"]["environment"]
+    assert value == "$${__value.raw}"
 
 
 @pytest.mark.parametrize("name", SERVICES)

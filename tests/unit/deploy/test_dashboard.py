@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import yaml
 
+from harness.dashboard import ANNOTATIONS, DASHBOARD, OPEN, PANELS, ROWS, filled
 from harness.promql import groupings_of, labels_of, series_of
 from harness.registry import metrics
 from harness.tools import tool
 
 ROOT = Path(__file__).parents[3]
-FILE = ROOT / "deploy" / "grafana" / "dashboards" / "shaperouter.json"
 RULES = ROOT / "deploy" / "prometheus" / "rules.yml"
 
-DASHBOARD: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
-ROWS = [panel for panel in DASHBOARD["panels"] if panel["type"] == "row"]
-PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+VARIABLES = DASHBOARD["templating"]["list"]
 TARGETS = [(panel, target) for panel in PANELS for target in panel["targets"]]
 
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
-ADDED_LABELS = {"job", "instance", "namespace", "le"}
+ADDED_LABELS = {"job", "instance", "namespace", "cluster", "le"}
 
 
 def recorded() -> set[str]:
@@ -34,9 +30,8 @@ def recorded() -> set[str]:
 
 def plain(expression: str) -> str:
     """An expression as Grafana sends it."""
-    for variable, value in (("__rate_interval", "1m"), ("__range", "1h")):
-        expression = expression.replace(f"${variable}", value)
-    return re.sub(r"\$(model|instance)\b", ".*", expression)
+    chosen = dict.fromkeys((each["name"] for each in VARIABLES), ".*")
+    return filled(expression, chosen | {"__rate_interval": "1m", "__range": "1h"})
 
 
 def test_it_is_found_again_by_its_uid() -> None:
@@ -44,10 +39,10 @@ def test_it_is_found_again_by_its_uid() -> None:
 
 
 def test_it_asks_the_source_that_is_chosen() -> None:
-    [variable] = [each for each in DASHBOARD["templating"]["list"] if each["type"] == "datasource"]
+    [variable] = [each for each in VARIABLES if each["type"] == "datasource"]
     assert variable["query"] == "prometheus"
-    others = [each for each in DASHBOARD["templating"]["list"] if each["type"] != "datasource"]
-    assert all(each["datasource"] == SOURCE for each in [*others, *PANELS])
+    others = [each for each in VARIABLES if each["type"] != "datasource"]
+    assert all(each["datasource"] == SOURCE for each in [*others, *PANELS, *ANNOTATIONS])
     assert all(target["datasource"] == SOURCE for _, target in TARGETS)
 
 
@@ -62,8 +57,66 @@ def test_its_rows_are_the_questions_in_their_order() -> None:
     ]
 
 
+def test_only_the_first_row_is_open() -> None:
+    first, *others = ROWS
+    assert (first["collapsed"], first["panels"]) == (False, [])
+    assert all(row["collapsed"] is True and row["panels"] for row in others)
+
+
+def test_it_shows_one_installation_of_several() -> None:
+    names = [each["name"] for each in VARIABLES]
+    # Each is chosen among those of what is chosen before it.
+    assert names == ["datasource", "cluster", "namespace", "model", "instance"]
+    for panel, target in TARGETS:
+        selected = list(labels_of(target["expr"]))
+        assert {name for name, _ in selected} == series_of(plain(target["expr"])), panel["title"]
+        for _, labels in selected:
+            assert {"cluster", "namespace"} <= labels, panel["title"]
+
+
+# Labels of a counter whose series are there from the start, most of them zero for ever.
+CLOSED_SETS = {"reason", "result", "kind", "fit", "code", "limit", "client", "grpc_code", "rows"}
+
+
+def test_no_panel_fills_its_legend_with_series_of_zeros() -> None:
+    for panel, target in TARGETS:
+        expression = target["expr"]
+        counts = re.match(r"(topk\(20, )?sum by \(([^)]*)\) \((rate|increase)\(", expression)
+        if counts and CLOSED_SETS & set(counts[2].split(", ")) and "/" not in expression:
+            assert expression.endswith(" > 0"), panel["title"]
+
+
+def test_lattices_are_in_the_order_of_numbers() -> None:
+    lattices = [panel for panel in PANELS if panel["title"].startswith("Lattice")]
+    assert lattices
+    for panel in lattices:
+        steps = [(each["id"], each["options"]) for each in panel["transformations"]]
+        names = [name for name, _ in steps]
+        to_number_and_sorted = ["convertFieldType", "sortBy"]
+        # Columns come in the order of the rows that they are made of.
+        assert names == [*to_number_and_sorted, "groupingToMatrix", *to_number_and_sorted]
+        matrix = steps[2][1]
+        fields = [matrix["columnField"], f"{matrix['rowField']}\\{matrix['columnField']}"]
+        for field, (_, converted), (_, ordered) in zip(
+            fields, (steps[0], steps[3]), (steps[1], steps[4]), strict=True
+        ):
+            assert converted["conversions"] == [{"targetField": field, "destinationType": "number"}]
+            assert ordered["sort"] == [{"field": field}]
+
+
+def test_rollouts_and_starts_are_marked() -> None:
+    assert [each["name"] for each in ANNOTATIONS] == ["Rollouts", "Starts of processes"]
+    rollouts, starts = (plain(each["expr"]) for each in ANNOTATIONS)
+    assert series_of(rollouts) == {"shaperouter_build_info"}
+    assert groupings_of(rollouts) >= {"role", "version"}
+    # Seconds since 1970, which Grafana takes as milliseconds.
+    assert series_of(starts) == {"process_start_time_seconds"}
+    assert starts.endswith("* 1000")
+    assert ANNOTATIONS[1]["useValueForTime"] is True
+
+
 def test_every_panel_says_what_it_shows_and_in_which_unit() -> None:
-    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    ids = [panel["id"] for panel in [*ROWS, *PANELS]]
     assert len(set(ids)) == len(ids)
     for panel in PANELS:
         assert panel["title"]
@@ -73,14 +126,16 @@ def test_every_panel_says_what_it_shows_and_in_which_unit() -> None:
 
 
 def test_panels_lie_beside_each_other() -> None:
-    taken: dict[tuple[int, int], str] = {}
-    for panel in DASHBOARD["panels"]:
-        place = panel["gridPos"]
-        assert place["x"] + place["w"] <= 24
-        for x in range(place["x"], place["x"] + place["w"]):
-            for y in range(place["y"], place["y"] + place["h"]):
-                assert (x, y) not in taken, (panel["title"], taken[x, y])
-                taken[x, y] = panel["title"]
+    # What is seen at first, and each row as it is opened.
+    for shown in ([*ROWS, *OPEN], *(row["panels"] for row in ROWS)):
+        taken: dict[tuple[int, int], str] = {}
+        for panel in shown:
+            place = panel["gridPos"]
+            assert place["x"] + place["w"] <= 24
+            for x in range(place["x"], place["x"] + place["w"]):
+                for y in range(place["y"], place["y"] + place["h"]):
+                    assert (x, y) not in taken, (panel["title"], taken[x, y])
+                    taken[x, y] = panel["title"]
 
 
 def test_every_query_reads_series_that_are_there() -> None:
@@ -103,10 +158,17 @@ def test_every_label_in_a_legend_is_grouped_by() -> None:
             assert shown <= groupings_of(target["expr"]), panel["title"]
 
 
+def test_its_picture_says_that_it_is_none_of_grafana() -> None:
+    picture = (ROOT / "docs" / "dashboard.svg").read_text(encoding="utf-8")
+    assert "Not a screenshot." in picture
+    page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+    assert "This is no screenshot of Grafana." in page
+
+
 def test_every_query_is_promql(tmp_path: Path) -> None:
     rules = [
         {"record": f"query:{index}", "expr": plain(target["expr"])}
-        for index, (_, target) in enumerate(TARGETS)
+        for index, target in enumerate([*(target for _, target in TARGETS), *ANNOTATIONS])
     ]
     groups = {"groups": [{"name": "dashboard", "rules": rules}]}
     (tmp_path / "queries.yml").write_text(yaml.safe_dump(groups), encoding="utf-8")

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 import pytest
+import yaml
 from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client import CollectorRegistry
@@ -21,6 +22,8 @@ from shaperouter_service.rpc.addresses import split_address
 from shaperouter_service.rpc.health import Health, serving_health
 from shaperouter_service.rpc.server import CONNECTION_AGE
 from shaperouter_service.telemetry.requests import RequestMetrics
+
+PROMETHEUS = KUBERNETES.parent / "prometheus"
 
 # A combined pod is a worker with a router.
 ROLES = dict.fromkeys(BUILDS, ("router", "worker")) | {"gateway": ("worker",)}
@@ -219,7 +222,22 @@ def test_budgets_and_policies_are_of_pods(name: str) -> None:
         assert pods
         for rule in policy["spec"].get("ingress", []):
             for port in rule["ports"]:
-                assert all(port["port"] in pod.ports for pod in pods)
+                # A number: not every network resolves the names of ports.
+                assert all(port["port"] in pod.ports.values() for pod in pods)
+
+
+@pytest.mark.parametrize("name", BUILDS)
+def test_whoever_opens_connections_reaches_dns_wherever_it_is(name: str) -> None:
+    for policy in of_kind(built(name), "NetworkPolicy"):
+        rules = policy["spec"].get("egress", [])
+        places = [
+            rule.get("to")
+            for rule in rules
+            for port in rule["ports"]
+            if (port["port"], port.get("protocol")) in {(53, "UDP"), (53, "TCP"), (5353, "UDP")}
+        ]
+        # Namespaces of any name, and addresses of nodes: NodeLocal DNSCache is in no namespace.
+        assert places == ([None] * 3 if rules else [])
 
 
 @pytest.mark.parametrize("name", BUILDS)
@@ -231,10 +249,30 @@ def test_what_scales_is_there_and_targets_less_than_its_slots(name: str) -> None
     if scaler["kind"] == "ScaledObject":
         wanted = scaler["spec"]["triggers"][0]["metadata"]["threshold"]
     else:
-        wanted = scaler["spec"]["metrics"][0]["external"]["target"]["averageValue"]
+        wanted = scaler["spec"]["metrics"][0]["object"]["target"]["averageValue"]
     assert 0 < int(wanted) < int(workload.environment["SHAPEROUTER_SLOTS"])
     # What an autoscaler sets, an apply must not set back.
     assert "replicas" not in workload.spec
+
+
+@pytest.mark.parametrize("name", BUILDS)
+def test_an_autoscaler_needs_no_api_that_is_kedas(name: str) -> None:
+    for scaler in of_kind(built(name), "HorizontalPodAutoscaler"):
+        [metric] = scaler["spec"]["metrics"]
+        # External metrics have one provider in a cluster, which KEDA is where it is installed.
+        assert metric["type"] == "Object"
+        described = metric["object"]["describedObject"]
+        services = {each["metadata"]["name"] for each in of_kind(built(name), "Service")}
+        assert (described["kind"], described["name"] in services) == ("Service", True)
+        adapter = yaml.safe_load((PROMETHEUS / "adapter.yaml").read_text(encoding="utf-8"))
+        [rule] = adapter["rules"]["custom"]
+        assert rule["name"]["as"] == metric["object"]["metric"]["name"]
+        # The recorded series leads to the object by its labels.
+        groups = yaml.safe_load((PROMETHEUS / "rules.yml").read_text(encoding="utf-8"))["groups"]
+        recorded = [each for group in groups for each in group["rules"]]
+        [demand] = [each for each in recorded if each.get("record", "none") in rule["seriesQuery"]]
+        assert demand["labels"] == {"service": described["name"]}
+        assert set(rule["resources"]["overrides"]) == {"namespace", "service"}
 
 
 @pytest.mark.parametrize("name", BUILDS)

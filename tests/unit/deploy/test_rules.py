@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ PROMETHEUS = ROOT / "deploy" / "prometheus"
 RULES = PROMETHEUS / "rules.yml"
 TESTS = Path(__file__).parent / "rules" / "alerts.yml"
 RUNBOOKS = ROOT / "docs" / "runbooks"
+# That of an example, which operators replace.
+ADDRESS = "https://shaperouter.example/runbooks"
 
 # What Prometheus and Kubernetes add to what is scraped.
 ADDED_LABELS = {"job", "instance", "namespace", "le"}
@@ -32,7 +36,7 @@ def rules() -> list[dict[str, Any]]:
 
 
 RECORDED = {rule["record"] for rule in rules() if "record" in rule}
-# Of the component `keda`; elsewhere it has no value.
+# Of the component `scale-to-zero`; elsewhere it has no value.
 RECORDED_ELSEWHERE = {"shaperouter:scales_to_zero"}
 ALERTS = {rule["alert"]: rule for rule in rules() if "alert" in rule}
 
@@ -95,7 +99,8 @@ def test_a_rule_reads_series_that_are_there(rule: dict[str, Any]) -> None:
 def test_an_alert_has_a_page(name: str) -> None:
     alert = ALERTS[name]
     assert alert["labels"]["severity"] in ("critical", "warning")
-    assert alert["annotations"]["runbook_url"] == f"docs/runbooks/{name}.md"
+    # Absolute, or nobody who is woken can follow it.
+    assert alert["annotations"]["runbook_url"] == f"{ADDRESS}/{name}.md"
     page = (RUNBOOKS / f"{name}.md").read_text(encoding="utf-8")
     assert page.startswith(f"# {name}\n")
     headings = re.findall(r"^## (.+)$", page, flags=re.M)
@@ -109,3 +114,16 @@ def test_every_page_is_of_an_alert() -> None:
 def test_kubernetes_has_the_same_rules() -> None:
     made = yaml.safe_load((PROMETHEUS / "prometheusrule.yaml").read_text(encoding="utf-8"))
     assert made["spec"] == yaml.safe_load(RULES.read_text(encoding="utf-8"))
+
+
+def test_the_address_of_the_runbooks_is_changed_in_one_place(tmp_path: Path) -> None:
+    ours = "https://git.example.com/ours/runbooks"
+    for name in ("rules.yml", "prometheusrule.yaml", "make_prometheusrule.py"):
+        shutil.copy(PROMETHEUS / name, tmp_path)
+    make = [sys.executable, str(tmp_path / "make_prometheusrule.py")]
+    subprocess.run([*make, "--runbooks", f"{ours}/"], check=True)
+    subprocess.run([*make, "--check"], check=True)
+    for name in ("rules.yml", "prometheusrule.yaml"):
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert ADDRESS not in text
+        assert text.count(f"runbook_url: {ours}/Shaperouter") == len(ALERTS)

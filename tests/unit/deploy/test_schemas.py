@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
-from harness.manifests import BUILDS, KUBERNETES, built, kustomize, of_kind
+from harness.manifests import BUILDS, COMPONENTS, KUBERNETES, built, kustomize, of_kind
 from harness.schemas import check
 
 
@@ -25,9 +26,29 @@ def test_every_object_is_in_the_namespace(name: str) -> None:
             assert manifest["metadata"]["namespace"] == "shaperouter", manifest["metadata"]["name"]
 
 
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_a_namespace_of_ones_own_is_everywhere(component: str, tmp_path: Path) -> None:
+    kubernetes = os.path.relpath(KUBERNETES, tmp_path)
+    kustomization = {
+        "namespace": "elsewhere",
+        "resources": [f"{kubernetes}/base"],
+        "components": [f"{kubernetes}/components/{component}"],
+        "transformers": [f"{kubernetes}/transformers/namespace"],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization), encoding="utf-8")
+    for manifest in kustomize(tmp_path):
+        if manifest["kind"] == "Namespace":
+            assert manifest["metadata"]["name"] == "elsewhere"
+            continue
+        assert manifest["metadata"]["namespace"] == "elsewhere"
+        # What names a namespace in a text: a query, a label of a rule.
+        text = yaml.safe_dump(manifest)
+        assert not re.search(r"namespace(=\\?\"|: )shaperouter\b", text), text
+
+
 def test_the_example_of_the_readme_builds(tmp_path: Path) -> None:
     page = (KUBERNETES / "README.md").read_text(encoding="utf-8")
-    [example] = re.findall(r"```yaml\n(.*?)```", page, flags=re.S)
+    example, *_ = re.findall(r"```yaml\n(.*?)```", page, flags=re.S)
     ours = os.path.relpath(KUBERNETES, tmp_path)
     example = example.replace("../shaperouter/deploy/kubernetes", ours).replace("…", "0" * 64)
     (tmp_path / "kustomization.yaml").write_text(example, encoding="utf-8")

@@ -41,6 +41,7 @@ class EngineOptions:
     threads: int | None
     hang_timeout: float
     check_padding: float
+    signature_histograms: Literal["on", "off"]
     compile_cache: str
     compile_cache_size: int
 
@@ -224,6 +225,14 @@ engine_options = options_of(
         help="Share of the calls of functions that are repeated exactly while the device is idle. "
         "If padding or other calls have changed an answer, the axis is served exactly from then "
         "on.",
+    ),
+    option(
+        "--signature-histograms",
+        type=click.Choice(["on", OFF]),
+        default="on",
+        help="Whether each graph has its own histograms of device time, compile time and stalls in "
+        "the metrics. Off, all graphs of a model and kind share them, which leaves about a tenth "
+        "of the series of a worker with many graphs; counters stay apart.",
     ),
     option(
         "--compile-cache",

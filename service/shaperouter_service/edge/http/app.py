@@ -43,7 +43,7 @@ def make_app(
         return Route(path, endpoint, methods=[method])
 
     async def health(_: Request) -> Response:
-        """For probes, which have no token: whether every model has a worker, and work is taken."""
+        """For probes, which have no token: whether callers should come, and work is taken."""
         is_ready = core.models.ready and gate.is_open
         status = HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE
         return JSONResponse({"status": "ready" if is_ready else "not ready"}, status)

@@ -47,7 +47,7 @@ class OpenInference:
 
     @property
     def is_ready(self) -> bool:
-        """Whether every model can be called."""
+        """Whether callers should come; see `Models.ready`."""
         return self._core.models.ready
 
     def is_model_ready(self, name: str, version: str) -> bool:

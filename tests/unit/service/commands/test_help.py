@@ -34,6 +34,7 @@ ENGINE = [
     "--threads",
     "--hang-timeout",
     "--check-padding",
+    "--signature-histograms",
     "--compile-cache",
     "--compile-cache-size",
 ]
@@ -50,7 +51,7 @@ PUBLIC = [
 WORKER_TLS = ["--worker-tls-ca", "--worker-tls-cert", "--worker-tls-key", "--worker-tls-name"]
 OPTIONS = {
     "serve": [*COMMON, *PUBLIC, "--workers", *ENGINE],
-    "router": [*COMMON, *PUBLIC, "--worker", *WORKER_TLS],
+    "router": [*COMMON, *PUBLIC, "--worker", "--ready-when", *WORKER_TLS],
     "worker": [*COMMON, "--listen", "--name", *TLS, *ENGINE],
 }
 

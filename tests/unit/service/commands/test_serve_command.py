@@ -30,6 +30,7 @@ def test_workers_of_serve_get_its_options(started: Started, run: Run) -> None:
         "--encode-lengths=b=24,48",
         "--threads=2",
         "--hang-timeout=8",
+        "--signature-histograms=off",
         "--compile-cache=/cache",
         "--compile-cache-size=1kB",
         "--grace=7",
@@ -40,6 +41,7 @@ def test_workers_of_serve_get_its_options(started: Started, run: Run) -> None:
     assert started.workers.count == 3
     assert started.workers.hang_timeout == 8
     assert started.config.max_queue_seconds == 3
+    assert not started.config.signature_histograms
     assert sorted(started.workers.arguments) == sorted(
         [
             "--model=a=/models/a",
@@ -64,6 +66,7 @@ def test_workers_of_serve_get_its_options(started: Started, run: Run) -> None:
             "--encode-lengths=b=24,48",
             "--threads=2",
             "--hang-timeout=8.0",
+            "--signature-histograms=off",
             "--compile-cache=/cache",
             "--compile-cache-size=1000",
             "--grace=7.0",

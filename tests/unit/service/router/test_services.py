@@ -11,7 +11,8 @@ from grpc import StatusCode, aio
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from harness.router import deltas, read_events
+from harness.holding import TOKENS, hold_after
+from harness.router import PATIENCE, deltas, read_events
 from shaperouter.v1 import graph_pb2, model_pb2, signature_pb2
 
 if TYPE_CHECKING:
@@ -100,6 +101,24 @@ def test_a_model_is_listed_once_a_worker_has_loaded_it(
         assert [model.name for model in await list_models(router)] == ["tiny"]
 
     play(scenario, started=False)
+
+
+def test_each_model_is_served_by_the_workers_that_hold_it(play: Play, until: Until) -> None:
+    async def scenario(router: Router, *workers: FakeWorker) -> None:
+        for worker, held in zip(workers, ("large", "small"), strict=True):
+            for model in [each for each in worker.models if each.name != held]:
+                worker.models.remove(model)
+            await worker.start()
+        await router.wait_for_health("readiness", SERVING)
+        for worker, held in zip(workers, ("large", "small"), strict=True):
+            for _ in range(3):
+                assert (await router.generate(model=held)).completion.worker == worker.name
+        # Without its only worker a model is not ready, and so neither is the router.
+        await workers[0].kill()
+        await router.wait_for_health("readiness", NOT_SERVING)
+        assert (await router.generate(model="small")).completion.worker == workers[1].name
+
+    play(scenario, workers=2, models=("large", "small"), started=False)
 
 
 def test_a_model_stays_listed_without_workers(play: Play) -> None:
@@ -247,6 +266,34 @@ def test_readiness_comes_back_with_the_worker(play: Play) -> None:
         await router.wait_for_health("readiness", SERVING)
 
     play(scenario)
+
+
+def test_where_workers_scale_to_zero_a_router_is_ready_without_one(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        await router.wait_for_health("readiness", SERVING)
+        # It waits, which is what starts a worker.
+        call = router.generate()
+        await worker.start()
+        assert (await call).sequences
+        await worker.kill()
+        assert await router.health_of("readiness") == SERVING
+
+    play(scenario, started=False, settings={"ready_without_workers": True})
+
+
+def test_where_workers_scale_to_zero_a_router_is_not_ready_while_it_drains(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        hold_after(1, worker)
+        call = router.stream()
+        first = await call.read()
+        router.stop.set()
+        await router.wait_for_health("readiness", NOT_SERVING)
+        assert await router.health_of("liveness") == SERVING
+        worker.released.set()
+        rest, _ = await read_events(call)
+        assert [token for d in deltas([first, *rest]) for token in d.token_ids] == TOKENS
+
+    play(scenario, grace=PATIENCE, settings={"ready_without_workers": True})
 
 
 def test_a_router_stays_ready_while_one_worker_is_left(play: Play, until: Until) -> None:

@@ -130,6 +130,26 @@ def test_one_series_for_each_signature(scraped: Scraped) -> None:
     assert traces["shaperouter_graph_traces_total"] == 3
 
 
+def test_histograms_of_a_kind_of_graph_can_share_their_series() -> None:
+    registry = CollectorRegistry()
+    metrics = WorkerMetrics(registry, signature_histograms=False)
+    metrics.observe(snapshot(graph(16), graph(24), graph(64, DECODE)))
+    metrics.observe(snapshot(graph(16), worker="worker-1"))
+    shared = {"model": "gpt2", "rows": "", "length": "", "beams": ""}
+    for name, each, device in (
+        ("graph_compile", 2.5, {}),
+        ("stall", 5.0, {}),
+        ("device", 3.5, {"device": "CPU:0"}),
+    ):
+        for kind, graphs in (("prefill", 3), ("decode", 1)):
+            labels = shared | device | {"kind": kind}
+            total = registry.get_sample_value(f"shaperouter_{name}_seconds_sum", labels)
+            assert total == graphs * each
+    of_signature = {"model": "gpt2", "kind": "prefill", "rows": "1", "length": "16", "beams": "1"}
+    # Counters stay apart.
+    assert registry.get_sample_value("shaperouter_stalls_total", of_signature) == 2 * 3
+
+
 def test_a_signature_on_several_kinds_of_device_is_one_series(scraped: Scraped) -> None:
     scraped.metrics.observe(snapshot(graph(), device="CPU:0"))
     scraped.metrics.observe(snapshot(graph(), device="GPU:0", worker="worker-1"))
