@@ -161,7 +161,7 @@ def request_row(request: RequestSummary) -> Row:
             "method": request.method,
             "model": request.model,
             "client": request.client,
-            "code": request.code.name if request.code else "",
+            "code": "" if request.code is None else request.code.name,
             "error": request.error,
             "arrived_at": round(request.arrived_at, 3),
             "total_seconds": _rounded(request.total_seconds),

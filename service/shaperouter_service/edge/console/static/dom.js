@@ -51,10 +51,8 @@ export function facts(pairs) {
   return list;
 }
 
-/** A table with a head; cells are texts or nodes, numbers are aligned to the right. */
+/** A table with a head; cells are texts or nodes. */
 export function table(caption, head, rows) {
-  const cell = (value) =>
-    h(typeof value === "number" || /^[\d.,]+( [a-zµ%/]+)?$/i.test(value) ? "td.number" : "td", {}, value);
   return h(
     "div.scroll",
     { tabindex: "0", role: "region", "aria-label": caption },
@@ -63,7 +61,7 @@ export function table(caption, head, rows) {
       {},
       h("caption.hidden", {}, caption),
       h("thead", {}, h("tr", {}, ...head.map((each) => h("th", { scope: "col" }, each)))),
-      h("tbody", {}, ...rows.map((row) => h("tr", {}, ...row.map(cell)))),
+      h("tbody", {}, ...rows.map((row) => h("tr", {}, ...row.map((value) => h("td", {}, value))))),
     ),
   );
 }

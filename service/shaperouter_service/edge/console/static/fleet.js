@@ -47,9 +47,9 @@ export class FleetPanel {
         ["Graphs", [ready, ...others].join(", ")],
         ["Room", `${plural(worker.room, "graph")} more${worker.exhausted ? ", and a limit keeps it from those that are worth it" : ""}`],
         ["Compiles", `${worker.mode}, ${plural(worker.compile_queue, "graph")} waiting`],
-        ["Started in", worker.start?.warm_seconds ? seconds(worker.start.warm_seconds) : undefined],
+        ["Started in", started(worker.start ?? {})],
       ]),
-      ...worker.lanes.filter((lane) => lane.slots).map(lane),
+      ...lanesByModel(worker.lanes),
       ...worker.queues.map((queue) => h("p.lane", {}, h("b", {}, queue.model), ` ${plural(queue.calls, "call")}, ${plural(queue.rows, "row")}`)),
     );
   }
@@ -92,10 +92,22 @@ export class FleetPanel {
   }
 }
 
-function lane({ model, beams, active, slots, queued }) {
+/** The seconds of all phases of a start; undefined before its end. */
+function started(phases) {
+  if (!phases.warm_seconds) return undefined;
+  return seconds(Object.values(phases).reduce((sum, each) => sum + each, 0));
+}
+
+/** A line for each model with the slots of its lanes. */
+function lanesByModel(lanes) {
+  const models = [...new Set(lanes.map(({ model }) => model))];
+  return models.map((model) => h("p.lane", {}, h("b", {}, model), ...lanes.filter((lane) => lane.model === model && lane.slots).map(slotsOf)));
+}
+
+function slotsOf({ beams, active, slots, queued }) {
   const squares = h("span.slots", { role: "img", "aria-label": `${active} of ${slots} slots in use` });
   for (let slot = 0; slot < slots; slot += 1) squares.append(h(slot < active ? "i.busy" : "i"));
-  return h("p.lane", {}, h("b", {}, model), beams > 1 ? ` beams ${beams} ` : " ", squares, queued ? ` ${plural(queued, "request")} waiting` : "");
+  return h("span", {}, beams > 1 ? `beams ${beams} ` : null, squares, queued ? ` ${plural(queued, "request")} waiting` : null);
 }
 
 function meter(name, value, most, format) {

@@ -95,7 +95,7 @@ export class LatticePanel {
       }
       sections.push(
         h(
-          "section.model",
+          "section.shapes",
           { "aria-label": `Lattices of ${model.name}` },
           h("h2", {}, model.name, h("small", {}, ` ${model.kind}, ${model.family ?? ""}`)),
           h("div.lattices", {}, ...grids.map((grid) => grid.element)),
