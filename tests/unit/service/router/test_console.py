@@ -105,8 +105,6 @@ def test_without_the_console_there_is_nothing(http: Any) -> None:
 
 def test_a_watcher_is_told_everything_and_then_what_changes(http: Any) -> None:
     async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
-        worker.graphs = [worker.graph(worker.signature(16)), worker.graph(worker.signature(32))]
-        await worker.change()
         async with watching(client) as news:
             assert await anext(news) == {"hello": {"client": "", "operator": True}}
             first = await anext(news)
@@ -114,6 +112,9 @@ def test_a_watcher_is_told_everything_and_then_what_changes(http: Any) -> None:
             (model,) = first["changed"]["models"].values()
             kinds = {lattice["kind"] for lattice in model["lattices"]}
             assert {"prefill", "decode"} <= kinds
+            worker.graphs = [worker.graph(worker.signature(length)) for length in (16, 32)]
+            await worker.change()
+            assert len(await until_changed(news, "graphs")) == 2
             worker.graphs[0].traces += 5
             await worker.change()
             (changed,) = (await until_changed(news, "graphs")).values()
