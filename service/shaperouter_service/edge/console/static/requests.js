@@ -2,7 +2,7 @@
 
 import { facts, fill, h, mark, say } from "./dom.js";
 import { explained, PARTS, parts } from "./decision.js";
-import { clock, count, seconds } from "./format.js";
+import { clock, count, plural, seconds } from "./format.js";
 import { call } from "./service.js";
 
 const FILTERS = {
@@ -104,7 +104,7 @@ export class RequestsPanel {
     say(cells.client, request.client ?? "");
     say(cells.state, request.code ? request.code.toLowerCase().replaceAll("_", " ") : "running");
     mark(element, "data-code", request.code ?? "");
-    say(cells.tokens, request.rows ? `${request.rows} rows` : `${count(request.prompt_tokens ?? 0)} + ${count(request.generated_tokens ?? 0)}`);
+    say(cells.tokens, request.rows ? plural(request.rows, "row") : `${count(request.prompt_tokens ?? 0)} + ${count(request.generated_tokens ?? 0)}`);
     say(cells.total, seconds(request.total_seconds ?? 0));
     say(cells.worker, (request.lost_workers?.length ? `${request.lost_workers.join(", ")} lost, ` : "") + (request.worker ?? ""));
     mark(cells.worker, "class", request.lost_workers?.length ? "worker warning" : "worker");
