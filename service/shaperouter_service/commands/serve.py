@@ -55,6 +55,7 @@ def serve(
         models=models,
         listen=router.listen,
         http_listen=router.http_address,
+        console=router.console,
         metrics_listen=common.metrics_listen,
         grace=common.grace,
         max_queue_seconds=router.max_queue_seconds,

@@ -77,6 +77,7 @@ class CallDispatch:
         deadline: float | None,
         *,
         on_route: Callable[[Decision[CallOption]], None],
+        on_loss: Callable[[str], None],
     ) -> tuple[str, WorkerResult]:
         """Calls a model on the worker expected to answer first; waits if there is none.
 
@@ -85,6 +86,7 @@ class CallDispatch:
             shape: Its sizes.
             deadline: Deadline on the monotonic clock, in seconds.
             on_route: Called with each routing decision.
+            on_loss: Called with the name of a worker that was lost while it had the call.
 
         Returns:
             The worker's name and the result.
@@ -115,6 +117,7 @@ class CallDispatch:
                 except RunInterruptedError as error:
                     self._connections.interrupted(link, worker, error.loss)
                     attempts.record_loss(error)
+                    on_loss(worker.name)
                     self._metrics.runs_resumed.labels(request.model, error.loss).inc()
                     log.warning(
                         "call interrupted",

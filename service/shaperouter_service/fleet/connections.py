@@ -9,6 +9,7 @@ import structlog
 from shaperouter_service.errors import NoWorkerInTimeError
 from shaperouter_service.fleet.deadlines import worker_by
 from shaperouter_service.fleet.link import Loss, WorkerLink
+from shaperouter_service.fleet.losses import Losses
 from shaperouter_service.routing.catalog import Catalog
 from shaperouter_service.routing.snapshots import Snapshot, WorkerId
 from shaperouter_service.rpc.tls import WorkerTls
@@ -24,6 +25,7 @@ class Connections:
     Attributes:
         catalog: The state of the workers.
         changes_ended: Whether the service is stopping; see `end_changes`.
+        losses: The last losses of workers.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class Connections:
         """Starts without workers; see `Fleet`."""
         self.catalog = catalog
         self.changes_ended = False
+        self.losses = Losses()
         self._metrics = metrics
         self._worker_metrics = worker_metrics
         self._on_message = on_message
@@ -176,6 +179,7 @@ class Connections:
         if worker is not None:
             self._metrics.workers.set(len(self._workers))
             self._metrics.workers_lost.labels(loss).inc()
+            self.losses.add(worker, loss)
             self.catalog.lose(worker)
             if self._worker_metrics:
                 self._worker_metrics.lose(worker)

@@ -113,6 +113,7 @@ class Fleet(Connections):
         *,
         min_tokens: int = 1,
         on_route: Callable[[Decision[Option]], None] = lambda _: None,
+        on_loss: Callable[[str], None] = lambda _: None,
     ) -> AsyncGenerator[tuple[str, RunEvent], None]:
         """Runs a request on the worker expected to finish it first; waits if there is none.
 
@@ -124,6 +125,7 @@ class Fleet(Connections):
             deadline: Deadline on the monotonic clock, in seconds.
             min_tokens: Minimum number of tokens before the run can end.
             on_route: Called with each routing decision.
+            on_loss: Called with the name of a worker that was lost while it had the run.
 
         Yields:
             The worker's name and its event; never `Isolated`.
@@ -158,6 +160,7 @@ class Fleet(Connections):
                 except RunInterruptedError as error:
                     self.interrupted(link, worker, error.loss)
                     attempts.record_loss(worker.name, error.loss)
+                    on_loss(worker.name)
                     if end := attempts.completion():
                         yield worker.name, end
                         return
@@ -215,9 +218,10 @@ class Fleet(Connections):
         deadline: float | None,
         *,
         on_route: Callable[[Decision[CallOption]], None] = lambda _: None,
+        on_loss: Callable[[str], None] = lambda _: None,
     ) -> tuple[str, WorkerResult]:
         """Calls a model that answers once; see `CallDispatch.call`."""
-        return await self._calls.call(request, shape, deadline, on_route=on_route)
+        return await self._calls.call(request, shape, deadline, on_route=on_route, on_loss=on_loss)
 
     async def request_compile(
         self, worker: str, signatures: Iterable[Signature]

@@ -9,6 +9,7 @@ import structlog
 from shaperouter_service.auth import Authentication, CallLimit, Clients
 from shaperouter_service.checkpoints.model_files import is_checkpoint, may_transcribe
 from shaperouter_service.checkpoints.model_locations import ModelLocation
+from shaperouter_service.edge.console.paths import DOOR as CONSOLE
 from shaperouter_service.edge.http.app import make_app
 from shaperouter_service.edge.http.server import bound, port_of, serving
 from shaperouter_service.edge.inference.http.paths import DOOR as OPEN_INFERENCE
@@ -43,6 +44,7 @@ from shaperouter_service.serving.generation.service import GenerationService
 from shaperouter_service.serving.graphs.graphs import Graphs
 from shaperouter_service.serving.inference.service import InferenceService
 from shaperouter_service.serving.models import Models
+from shaperouter_service.serving.overview import Overview
 from shaperouter_service.serving.refusal_log import RefusalLog
 from shaperouter_service.serving.request_record import RequestRecorder
 from shaperouter_service.serving.transcription.recording_memory import RecordingMemory
@@ -87,7 +89,8 @@ async def run_router(
     stop = stop or stop_signal()
     registry = make_registry("serve" if config.own_workers else "router")
     catalog = Catalog([model.name for model in config.models])
-    refusals = RefusalLog(RefusalMetrics(registry))
+    refusal_metrics = RefusalMetrics(registry)
+    refusals = RefusalLog(refusal_metrics)
     recorder = RequestRecorder(
         metrics=RequestMetrics(registry, catalog.model_names), refusals=refusals
     )
@@ -171,11 +174,13 @@ async def run_router(
                 ),
                 graphs=Graphs(fleet),
                 totals=recorder.metrics.totals,
+                overview=Overview(fleet, recorder, refusal_metrics),
             )
             doors.add_to(server, core)
             health.add_to(server)
             if listener:
-                app = make_app(core, gate, HttpMetrics(registry), [OPEN_INFERENCE])
+                http_doors = [OPEN_INFERENCE, CONSOLE] if config.console else [OPEN_INFERENCE]
+                app = make_app(core, gate, HttpMetrics(registry), http_doors)
                 await http.enter_async_context(serving(app, listener, tls=config.tls))
             async with _readiness(health, fleet, core.models, config.listen):
                 await server.start()

@@ -21,6 +21,7 @@ class RouterConfig:
         max_calls: Maximum number of generations and transcriptions in progress.
         max_recording_memory: Maximum bytes of all recordings.
         http_listen: Address of the HTTP server; None means no such server.
+        console: Whether the HTTP server serves the console.
         own_workers: Whether the workers are child processes, whose metrics this process shows.
         health_listen: Address of the health server; None means no such server.
         tls: TLS settings of the gRPC server; None means plain text.
@@ -40,6 +41,7 @@ class RouterConfig:
     max_recording_memory: int
     own_workers: bool
     http_listen: str | None = None
+    console: bool = True
     health_listen: str | None = None
     tls: ServerTls | None = None
     tokens: Path | None = None

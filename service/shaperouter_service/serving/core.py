@@ -7,6 +7,7 @@ from shaperouter_service.serving.generation.service import GenerationService
 from shaperouter_service.serving.graphs.graphs import Graphs
 from shaperouter_service.serving.inference.service import InferenceService
 from shaperouter_service.serving.models import Models
+from shaperouter_service.serving.overview import Overview
 from shaperouter_service.serving.transcription.service import TranscriptionService
 from shaperouter_service.telemetry.request_totals import RequestTotals
 
@@ -22,6 +23,7 @@ class Core:
         models: Describes the models.
         graphs: Shows and warms the graphs of workers.
         totals: Totals of the requests of each model.
+        overview: Shows the whole service to people.
     """
 
     generation: GenerationService
@@ -30,3 +32,4 @@ class Core:
     models: Models
     graphs: Graphs
     totals: Mapping[str, RequestTotals]
+    overview: Overview

@@ -5,18 +5,20 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
 import structlog
 
-from shaperouter_service.errors import Code, ServiceError
+from shaperouter_service.errors import Code, ServiceError, shortened
 from shaperouter_service.generation.run_events import GraphUse, RunTimings
 from shaperouter_service.inference.calls import CallTimings
 from shaperouter_service.routing.choice import Decision, WorkerOption
 from shaperouter_service.serving.call import Call
-from shaperouter_service.serving.refusal_log import LEVELS, RefusalLog
+from shaperouter_service.serving.refusal_log import LEVELS, MAX_ERROR_CHARACTERS, RefusalLog
+from shaperouter_service.serving.request_history import RequestHistory
+from shaperouter_service.serving.request_summary import RequestSummary
 from shaperouter_service.telemetry.progress import SequenceProgress
 from shaperouter_service.telemetry.requests import LOOSE, TIGHT, UNKNOWN_MODEL, RequestMetrics
 from shaperouter_service.telemetry.tracing import start_span
@@ -31,14 +33,18 @@ class RequestRecorder:
     Attributes:
         metrics: Metrics of requests.
         refusals: Writes the lines of requests that never reached a worker.
+        history: The last requests.
     """
 
     metrics: RequestMetrics
     refusals: RefusalLog
+    history: RequestHistory = field(default_factory=RequestHistory)
 
     def record(self, call: Call) -> "RequestRecord":
         """Begins the record of a request that has arrived."""
-        return RequestRecord(call, self.metrics, self.refusals)
+        record = RequestRecord(call, self.metrics, self.refusals)
+        self.history.add(record)
+        return record
 
 
 class RequestRecord:
@@ -65,13 +71,15 @@ class RequestRecord:
         self._error = ""
         self.worker = ""
         self.routes: list[Decision[WorkerOption]] = []
+        self._lost_workers: list[str] = []
         self._metrics = metrics
         self._refusals = refusals
         self._span = start_span("", {"shaperouter.request_id": call.request_id})
         # Autoscalers must see a request that waits to learn which model serves it.
         self._model = UNKNOWN_MODEL
         metrics.waiting.labels(UNKNOWN_MODEL).inc()
-        self._arrived = time.monotonic()
+        self._arrived, self._arrived_at = time.monotonic(), time.time()
+        self._ended: float | None = None
         self._first_route: float | None = None
         self._first_token: float | None = None
         self._prompt_tokens = 0
@@ -97,6 +105,7 @@ class RequestRecord:
     ) -> None:
         """Records how the request has ended."""
         self._note_failure(error)
+        self._ended = time.monotonic()
         metrics, model = self._metrics, self._model
         if self._first_token is not None:
             metrics.running.labels(model).dec()
@@ -188,6 +197,11 @@ class RequestRecord:
                     "shaperouter.options": len(decision.options),
                 },
             )
+
+    def lost(self, worker: str) -> None:
+        """Records that a worker was lost while it had a run of the request."""
+        self._lost_workers.append(worker)
+        self._span.event("lost", {"shaperouter.worker": worker})
 
     def stalls(self, sequence: int = 0) -> None:
         """Records that a sequence waits for a compilation from now on."""
@@ -281,5 +295,43 @@ class RequestRecord:
 
     @property
     def total_seconds(self) -> float:
-        """Seconds since its arrival."""
-        return time.monotonic() - self._arrived
+        """Seconds from its arrival to its end, or until now."""
+        return (self._ended or time.monotonic()) - self._arrived
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its handling has ended, so that nothing of it changes any more."""
+        return self._ended is not None
+
+    def summary(self) -> RequestSummary:
+        """What is known of the request now."""
+        return RequestSummary(
+            request_id=self.request_id,
+            method=self._call.method,
+            model=self._model,
+            client=self._call.client,
+            code=self._code if self.has_ended else None,
+            error=shortened(self._error, MAX_ERROR_CHARACTERS),
+            arrived_at=self._arrived_at,
+            total_seconds=self.total_seconds,
+            tokenize_seconds=self._tokenize_seconds,
+            route_seconds=self.route_seconds,
+            first_token_seconds=self.time_to_first_token,
+            timings=self._timings if self._graphs else self._timings_so_far(),
+            prompt_tokens=self._prompt_tokens,
+            generated_tokens=self.generated_tokens,
+            rows=self._rows,
+            worker=self.worker,
+            lost_workers=tuple(self._lost_workers),
+            routes=tuple(self.routes),
+            graphs=self._graphs,
+            trace_id=self._span.ids.get("trace_id", ""),
+        )
+
+    def _timings_so_far(self) -> RunTimings:
+        """What the router itself has seen: the times of the sequence that took longest."""
+        progress = self._progress.values()
+        return RunTimings(
+            stall_seconds=max((each.stall_seconds for each in progress), default=0.0),
+            decode_seconds=max((each.decode_seconds for each in progress), default=0.0),
+        )

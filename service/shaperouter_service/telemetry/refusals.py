@@ -30,6 +30,15 @@ class RefusalMetrics:
         for reason in REASONS:
             self._refused.labels(reason)
 
+    def counts(self) -> dict[str, int]:
+        """The number of refused calls by reason, without reasons that have not occurred."""
+        return {
+            sample.labels["reason"]: int(sample.value)
+            for family in self._refused.collect()
+            for sample in family.samples
+            if sample.value and not sample.name.endswith("_created")
+        }
+
     def refused(self, reason: str) -> None:
         """Counts a refused call."""
         self._refused.labels(reason if reason in REASONS else OTHER).inc()

@@ -14,6 +14,7 @@ worker, between the run's arrival there and its slot.
 
 import itertools
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -41,6 +42,25 @@ UNKNOWN_MODEL = "(unknown)"
 
 # Whether a graph was no larger than requested.
 FITS = TIGHT, LOOSE = "tight", "loose"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestCounts:
+    """Counts of all models together, since the router started.
+
+    Attributes:
+        prompt_tokens: Tokens read from prompts and sources.
+        generated_tokens: Tokens generated.
+        ended: Requests that have ended.
+        waiting: Requests that have not produced a first token.
+        running: Requests that have produced a first token and are still running.
+    """
+
+    prompt_tokens: int
+    generated_tokens: int
+    ended: int
+    waiting: int
+    running: int
 
 
 class RequestMetrics:
@@ -141,6 +161,16 @@ class RequestMetrics:
         for code in Code:
             self.requests.labels(UNKNOWN_MODEL, code.name)
 
+    def counts(self) -> RequestCounts:
+        """The present counts of all models together."""
+        return RequestCounts(
+            prompt_tokens=_sum(self.prompt_tokens),
+            generated_tokens=_sum(self.generation_tokens),
+            ended=_sum(self.requests),
+            waiting=_sum(self.waiting),
+            running=_sum(self.running),
+        )
+
     def _begin(self, model: str) -> None:
         for metric in (
             self.running,
@@ -159,3 +189,15 @@ class RequestMetrics:
             self.requests.labels(model, code.name)
         for kind, fit in itertools.product(GraphKind, FITS):
             self.cover_served.labels(model, kind, fit)
+
+
+def _sum(metric: Counter | Gauge) -> int:
+    """The sum of a metric's series."""
+    return int(
+        sum(
+            sample.value
+            for family in metric.collect()
+            for sample in family.samples
+            if not sample.name.endswith("_created")
+        )
+    )

@@ -8,7 +8,7 @@ one trace leads from the application to the device. The spans and their attribut
 span                    attributes and events
 ======================= ====================================================================
 a method's full name    a request: model, tokens, client, how it ended; with the events `route`
-                        (each decision), `stall` and `first token`
+                        (each decision), `lost` (a worker), `stall` and `first token`
 run                     a run on a worker, from its arrival to its end; with an event `chunk` for
                         each chunk of tokens
 queue, stall, prefill,  parts of a run

@@ -38,7 +38,9 @@ class Option(click.Option):
 
 def option(*names: str, **settings: Any) -> Callable[[Command], Command]:
     """Declares an option that can also be set by a SHAPEROUTER_ variable, which --help names."""
-    variable = "SHAPEROUTER_" + names[0].removeprefix("--").replace("-", "_").upper()
+    variable = (
+        "SHAPEROUTER_" + names[0].partition("/")[0].removeprefix("--").replace("-", "_").upper()
+    )
     defaults: dict[str, Any] = {
         "cls": Option,
         "envvar": variable,

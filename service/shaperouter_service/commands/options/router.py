@@ -16,6 +16,7 @@ class RouterOptions:
 
     listen: str
     http_listen: str
+    console: bool
     max_queue_seconds: float
     max_calls: int
     max_recording_memory: int
@@ -42,6 +43,11 @@ router_options = options_of(
         metavar="ADDRESS|off",
         help="Address of the HTTP server, which speaks OpenAI's API: HOST:PORT or unix:PATH. It "
         "has the tokens, the TLS files and the limits of the gRPC server.",
+    ),
+    option(
+        "--console/--no-console",
+        default=True,
+        help="Serve the console, a page for people, at / of the HTTP server.",
     ),
     option(
         "--max-queue-seconds",

@@ -92,7 +92,8 @@ def make_app(
                     each.method,
                     each.answer,
                     is_work=each.is_work,
-                    for_probes=each.for_probes,
+                    is_open=each.is_open,
+                    for_operators=each.for_operators,
                     error_body=door.error_body,
                 )
                 for door in doors

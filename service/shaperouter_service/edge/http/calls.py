@@ -39,7 +39,8 @@ class Endpoint:
         gate: Gate,
         metrics: HttpMetrics,
         is_work: bool = True,
-        for_probes: bool = False,
+        is_open: bool = False,
+        for_operators: bool = False,
         error_body: ErrorBody = error_body,
     ) -> None:
         """Takes what answers.
@@ -50,7 +51,8 @@ class Endpoint:
             gate: The gate.
             metrics: Counts the calls.
             is_work: Whether calls count against limits, and whether a drain waits for them.
-            for_probes: Whether calls need no token: they tell only whether the service is ready.
+            is_open: Whether calls need no token; see `Path`.
+            for_operators: Whether only operators may call.
             error_body: Makes the body of an error.
         """
         self._path = path
@@ -58,7 +60,8 @@ class Endpoint:
         self._gate = gate
         self._metrics = metrics
         self._is_work = is_work
-        self._for_probes = for_probes
+        self._is_open = is_open
+        self._for_operators = for_operators
         self._error_body = error_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -90,13 +93,13 @@ class Endpoint:
                 status = CLIENT_CLOSED_REQUEST
 
     def _passed(self, call: Call, request: Request) -> AbstractContextManager[None]:
-        if self._for_probes:
+        if self._is_open:
             return contextlib.nullcontext()
         return self._gate.passed(
             call,
             token=bearer_token(request.headers.get("authorization", "")),
             is_work=self._is_work,
-            for_operators=False,
+            for_operators=self._for_operators,
         )
 
 

@@ -18,14 +18,17 @@ class Path:
         method: The method of its requests.
         answer: Answers a request.
         is_work: Whether calls count against limits, and whether a drain waits for them.
-        for_probes: Whether calls need no token: they tell only whether the service is ready.
+        is_open: Whether calls need no token: they tell only whether the service is ready, or what
+            everybody may have, such as the code of the console.
+        for_operators: Whether only operators may call.
     """
 
     path: str
     method: str
     answer: Answer
     is_work: bool = False
-    for_probes: bool = False
+    is_open: bool = False
+    for_operators: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

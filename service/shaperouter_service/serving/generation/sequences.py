@@ -180,7 +180,9 @@ async def run_events(
     options = run.options
     may_end = growing.may_be_stopped or run.grammar or options["eos_token_ids"]
     min_tokens = max(1, options["min_new_tokens"]) if may_end else options["max_new_tokens"]
-    events = fleet.run(run, deadline, min_tokens=min_tokens, on_route=record.routed)
+    events = fleet.run(
+        run, deadline, min_tokens=min_tokens, on_route=record.routed, on_loss=record.lost
+    )
     async with contextlib.aclosing(events):
         async for worker, event in events:
             record.worker = worker

@@ -55,6 +55,7 @@ class InferenceService:
                 prepared.shape,
                 call.deadline,
                 on_route=record.routed,
+                on_loss=record.lost,
             )
             record.completed(worker=worker, timings=result.timings, graphs=result.graphs)
             return InferenceResult(

@@ -224,7 +224,9 @@ class FleetDecoder:
         token_ids: list[int] = []
         sum_logprob = 0.0
         completion: RunCompletion | None = None
-        events = self._fleet.run(run, self._shared.deadline, on_route=self._routed)
+        events = self._fleet.run(
+            run, self._shared.deadline, on_route=self._routed, on_loss=self._record.lost
+        )
         async with contextlib.aclosing(events):
             async for worker, event in events:
                 self._record.worker = worker

@@ -42,6 +42,7 @@ TLS = ["--tls-cert", "--tls-key", "--tls-client-ca"]
 PUBLIC = [
     "--listen",
     "--http-listen",
+    "--console",
     "--max-queue-seconds",
     "--max-calls",
     "--max-recording-memory",

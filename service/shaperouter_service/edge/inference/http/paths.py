@@ -210,8 +210,8 @@ def _paths(core: Core, gate: Gate) -> Sequence[Path]:
     answers = Answers(OpenInference(core), gate)
     paths = [
         Path(path="/v2", method="GET", answer=answers.server),
-        Path(path="/v2/health/live", method="GET", answer=answers.live, for_probes=True),
-        Path(path="/v2/health/ready", method="GET", answer=answers.ready, for_probes=True),
+        Path(path="/v2/health/live", method="GET", answer=answers.live, is_open=True),
+        Path(path="/v2/health/ready", method="GET", answer=answers.ready, is_open=True),
         Path(path="/v2/models/stats", method="GET", answer=answers.statistics),
         Path(path="/v2/repository/index", method="POST", answer=answers.index),
     ]

@@ -1,0 +1,1 @@
+"""The console: a page for people, at the root of the HTTP port."""

@@ -1,0 +1,148 @@
+"""What the page shows: made once for all watchers, and to each the rows that changed."""
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from shaperouter_service.edge.console.values import (
+    Row,
+    graph_marks,
+    graph_row,
+    lattice_rows,
+    loss_row,
+    model_row,
+    request_row,
+    worker_row,
+)
+from shaperouter_service.routing.served_model import ServedModel
+from shaperouter_service.routing.snapshots import Snapshot
+from shaperouter_service.serving.call import Call
+from shaperouter_service.serving.core import Core
+from shaperouter_service.serving.overview import INTERVAL, may_see
+
+# The rows of each section, by key. A row that has not changed is the same object.
+Rows = Mapping[str, Row]
+
+# Watchers that look within this time after another one see the same.
+_FRESH = INTERVAL / 2
+
+
+class Board:
+    """The present rows. Only the event loop may use it."""
+
+    def __init__(self, core: Core) -> None:
+        """Starts empty; nothing is made before somebody looks."""
+        self._core = core
+        self._looked_at = float("-inf")
+        self._sections: dict[str, dict[str, Row]] = {
+            name: {} for name in ("models", "workers", "losses", "graphs", "requests")
+        }
+        self._totals: Row = {}
+        # Of each worker its last snapshot, and the marks and rows of its graphs.
+        self._snapshots: dict[str, Snapshot] = {}
+        self._graphs: dict[str, dict[str, tuple[tuple[object, ...], Row]]] = {}
+        # Of each model its ladders, and the lattices that they form.
+        self._lattices: dict[str, tuple[object, list[Row]]] = {}
+
+    def look(self) -> tuple[Mapping[str, Rows], Row]:
+        """The rows of all sections, and the totals."""
+        if time.monotonic() - self._looked_at >= _FRESH:
+            self._refresh()
+            self._looked_at = time.monotonic()
+        return self._sections, self._totals
+
+    def _refresh(self) -> None:
+        overview = self._core.overview
+        snapshots = {snapshot.worker: snapshot for snapshot in overview.snapshots()}
+        sections = self._sections
+        models = {model.name: self._model(model) for model in self._core.models.loaded()}
+        sections["models"] = _kept(sections["models"], models)
+        workers = {name: worker_row(snapshot) for name, snapshot in snapshots.items()}
+        sections["workers"] = _kept(sections["workers"], workers)
+        losses = {f"{loss.at}{loss.worker}": loss_row(loss) for loss in overview.losses()}
+        sections["losses"] = _kept(sections["losses"], losses)
+        sections["graphs"] = dict(self._graph_rows(snapshots))
+        known = sections["requests"]
+        sections["requests"] = {
+            record.request_id: known[record.request_id]
+            # The row of a request that has ended is the last one.
+            if record.has_ended and "code" in known.get(record.request_id, ())
+            else request_row(record.summary())
+            for record in overview.requests()
+        }
+        self._totals = asdict(overview.counts()) | {"refusals": dict(overview.refusals())}
+
+    def _model(self, model: ServedModel) -> Row:
+        ladders = model.call.ladders if model.call else model.ladders
+        known = self._lattices.get(model.name)
+        if known is None or known[0] != ladders:
+            signatures = ladders.signatures(model.name) if ladders else ()
+            known = ladders, lattice_rows(signatures)
+            self._lattices[model.name] = known
+        return model_row(model, known[1])
+
+    def _graph_rows(self, snapshots: Mapping[str, Snapshot]) -> Iterator[tuple[str, Row]]:
+        for name in self._snapshots.keys() - snapshots.keys():
+            del self._graphs[name]
+        for name, snapshot in snapshots.items():
+            if snapshot is not self._snapshots.get(name):
+                self._graphs[name] = self._graphs_of(snapshot)
+            yield from ((key, row) for key, (_, row) in self._graphs[name].items())
+        self._snapshots = dict(snapshots)
+
+    def _graphs_of(self, snapshot: Snapshot) -> dict[str, tuple[tuple[object, ...], Row]]:
+        known = self._graphs.get(snapshot.worker, {})
+        graphs = {}
+        for graph in snapshot.graphs:
+            key, marks = f"{graph.worker} {graph.signature}", graph_marks(graph)
+            before = known.get(key)
+            is_same = before is not None and before[0] == marks
+            graphs[key] = before if before and is_same else (marks, graph_row(graph))
+        return graphs
+
+
+class Watcher:
+    """One caller that watches a board: tells it what it has not seen yet."""
+
+    def __init__(self, board: Board, call: Call) -> None:
+        """Starts having seen nothing; the call says whose requests it may see."""
+        self._board = board
+        self._call = call
+        self._seen: dict[str, Rows] = {}
+        self._totals: Row = {}
+
+    def news(self) -> Row | None:
+        """The rows that have changed and the keys that have gone, by section; None if none have."""
+        sections, totals = self._board.look()
+        changed: Row = {}
+        gone: Row = {}
+        for name, rows in sections.items():
+            visible = rows if name != "requests" else self._visible(rows)
+            seen = self._seen.get(name, {})
+            if new := {key: row for key, row in visible.items() if seen.get(key) is not row}:
+                changed[name] = new
+            if old := [key for key in seen if key not in visible]:
+                gone[name] = old
+            self._seen[name] = visible
+        if not changed and not gone and totals == self._totals:
+            return None
+        self._totals = totals
+        return {"at": round(time.time(), 3), "changed": changed, "gone": gone, "totals": totals}
+
+    def _visible(self, requests: Rows) -> Rows:
+        return {key: row for key, row in requests.items() if may_see(self._call, row["client"])}
+
+
+def _kept(before: Mapping[str, Row], now: dict[str, Row]) -> dict[str, Row]:
+    """The rows of now, as the objects of before where they are equal."""
+    return {key: before[key] if before.get(key) == row else row for key, row in now.items()}
+
+
+def hello(call: Call) -> dict[str, Any]:
+    """What a watcher is told first: who it is."""
+    quota = call.quota
+    return {
+        "client": quota.name if quota else "",
+        "operator": quota is None or quota.client.operator,
+    }

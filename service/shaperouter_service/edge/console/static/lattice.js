@@ -1,0 +1,445 @@
+// The lattice: of each model, kind and beam width a grid of rows by length.
+
+import { facts, fill, h, mark, svg } from "./dom.js";
+import { bytes, count, percent, plural, seconds } from "./format.js";
+import { call } from "./service.js";
+
+const STATES = ["cold", "queued", "tracing", "compiling", "ready", "failed"];
+const KINDS = { encode: 0, prefill: 1, score: 2, decode: 3, align: 4, call: 5 };
+const HELP = {
+  encode: "reads a source",
+  prefill: "reads a prompt",
+  score: "reads a prompt and scores it",
+  decode: "generates tokens",
+  align: "finds the times of words",
+  call: "computes a call",
+};
+// Pixels of the mark of a graph that is ready: unused, and used most.
+const SMALLEST = 7;
+const LARGEST = 20;
+
+/** The signatures in a text, as the service writes them. */
+export function signatureOf({ model, kind, rows, length, beams }) {
+  return `${model} ${kind} ${rows}x${length}${beams > 1 ? ` beams ${beams}` : ""}`;
+}
+
+/** The panel. */
+export class LatticePanel {
+  constructor(element, store, notify) {
+    this.store = store;
+    this.notify = notify;
+    this.grids = new Map();
+    this.shapes = new Map();
+    this.selected = null;
+    this.model = h("select", { id: "lattice-model", onchange: () => this.arrange() });
+    this.arrows = h("input", { type: "checkbox", id: "lattice-arrows", checked: true, onchange: () => this.route(true) });
+    this.body = h("div.grids");
+    this.inspector = h("aside.inspector", { "aria-label": "The selected graph", "aria-live": "off" });
+    fill(
+      element,
+      h(
+        "div.bar",
+        {},
+        h("label", { for: "lattice-model" }, "Model"),
+        this.model,
+        h("label", { for: "lattice-arrows" }, this.arrows, " Last routes"),
+        legend(),
+      ),
+      h("div.split", {}, this.body, this.inspector),
+    );
+  }
+
+  /** Shows what has changed. */
+  update(touched) {
+    if (touched.models?.size) this.arrange();
+    const fresh = [];
+    for (const key of touched.graphs ?? []) {
+      const row = this.store.graphs.get(key);
+      const signature = row?.signature ?? key.slice(key.indexOf(" ") + 1);
+      fresh.push(signature);
+      if (row && !this.shapes.has(signature)) this.extra(row);
+    }
+    const grids = new Set();
+    for (const signature of fresh) {
+      const grid = this.shapes.get(signature);
+      if (grid) grids.add(grid);
+    }
+    for (const grid of grids) grid.paint(fresh);
+    if (touched.requests?.size || touched.models?.size) this.route(false);
+    this.inspect();
+  }
+
+  /** Lays out the grids of all models, or of the chosen one. */
+  arrange() {
+    const models = [...this.store.models.values()].sort((a, b) => a.name.localeCompare(b.name));
+    const chosen = this.model.value;
+    const names = models.map((model) => model.name);
+    if (names.join() !== this.names) {
+      this.names = names.join();
+      fill(this.model, h("option", { value: "" }, "All models"), ...names.map((name) => h("option", { value: name }, name)));
+      this.model.value = names.includes(chosen) ? chosen : "";
+    }
+    const layout = JSON.stringify([this.model.value, models.map((model) => [model.name, model.lattices]), [...this.extras()]]);
+    if (layout === this.layout) return;
+    this.layout = layout;
+    this.grids.clear();
+    this.shapes.clear();
+    const sections = [];
+    for (const model of models) {
+      if (this.model.value && this.model.value !== model.name) continue;
+      const lattices = this.lattices(model).sort((a, b) => KINDS[a.kind] - KINDS[b.kind] || a.beams - b.beams);
+      const grids = lattices.map((lattice) => new Grid(this, model, lattice));
+      for (const grid of grids) {
+        this.grids.set(grid.key, grid);
+        for (const signature of grid.cells.keys()) this.shapes.set(signature, grid);
+      }
+      sections.push(
+        h(
+          "section.shapes",
+          { "aria-label": `Lattices of ${model.name}` },
+          h("h2", {}, model.name, h("small", {}, ` ${model.kind}, ${model.family ?? ""}`)),
+          h("div.lattices", {}, ...grids.map((grid) => grid.element)),
+          grids.length ? null : h("p.empty", {}, "Each size of this model has a graph of its own; none has been made yet."),
+        ),
+      );
+    }
+    fill(this.body, ...(sections.length ? sections : [h("p.empty", {}, "No worker has loaded a model yet.")]));
+    for (const grid of this.grids.values()) grid.paint([...grid.cells.keys()]);
+    this.route(true);
+    this.inspect();
+  }
+
+  /** The lattices of a model, with the shapes that its ladders do not list. */
+  lattices(model) {
+    const found = (model.lattices ?? []).map((each) => ({ ...each, lengths: each.lengths.map(([length, rows]) => [length, [...rows]]) }));
+    for (const row of this.store.graphs.values()) {
+      if (row.model !== model.name) continue;
+      let lattice = found.find((each) => each.kind === row.kind && each.beams === row.beams);
+      if (!lattice) found.push((lattice = { kind: row.kind, beams: row.beams, lengths: [] }));
+      let length = lattice.lengths.find(([text]) => text === row.length);
+      if (!length) lattice.lengths.push((length = [row.length, []]));
+      if (!length[1].includes(row.rows)) length[1].push(row.rows);
+    }
+    return found;
+  }
+
+  *extras() {
+    for (const signature of this.store.signatures.keys()) {
+      if (this.unlisted?.has(signature)) yield signature;
+    }
+  }
+
+  /** A graph with a shape that no ladder lists, such as one of exact sizes. */
+  extra(row) {
+    if (this.model.value && this.model.value !== row.model) return;
+    if (!this.store.models.has(row.model)) return;
+    (this.unlisted ??= new Set()).add(row.signature);
+    this.arrange();
+  }
+
+  /** Draws the last routes: from what was asked for to what served it. */
+  route(always) {
+    const routes = new Map();
+    for (const request of this.store.requests.values()) {
+      for (const { asked, served, calls } of request.graphs ?? []) {
+        const key = `${asked}\n${served}`;
+        const route = routes.get(key) ?? { asked, served, calls: 0, requests: 0 };
+        route.calls += calls;
+        route.requests += 1;
+        routes.set(key, route);
+      }
+    }
+    this.routes = [...routes.values()];
+    const text = JSON.stringify([this.arrows.checked, this.routes]);
+    if (text === this.routed && !always) return;
+    this.routed = text;
+    for (const grid of this.grids.values()) {
+      grid.route(this.arrows.checked ? this.routes.filter(({ asked }) => grid.cells.has(asked)) : []);
+    }
+  }
+
+  /** Shows a graph in the inspector from now on; null shows what costs most. */
+  select(signature) {
+    this.selected = signature;
+    for (const cell of this.body.querySelectorAll("[aria-selected=true]")) cell.removeAttribute("aria-selected");
+    this.shapes.get(signature)?.cells.get(signature)?.setAttribute("aria-selected", "true");
+    this.inspect();
+  }
+
+  inspect() {
+    // An inspector that is rebuilt under a pointer or a focus would lose its click.
+    if (this.inspector.contains(document.activeElement)) return;
+    const { selected } = this;
+    fill(this.inspector, ...(selected && this.shapes.has(selected) ? this.about(selected) : this.costs()));
+  }
+
+  about(signature) {
+    const total = this.store.sum(signature);
+    const can = this.store.client.operator;
+    const routes = (this.routes ?? []).filter(({ asked, served }) => asked === signature || served === signature);
+    const model = this.store.models.get(this.shapes.get(signature).model.name);
+    return [
+      h("h2", {}, signature),
+      h("p.state", {}, h(`span.dot.${total.state}`, { "aria-hidden": "true" }), stateText(total, this.store.workers.size)),
+      facts([
+        ["Calls", total.calls ? count(total.calls) : undefined],
+        ["Device time", total.device_seconds ? seconds(total.device_seconds) : undefined],
+        ["On padding", total.padded_seconds ? `${seconds(total.padded_seconds)} (${percent(total.padded_seconds / total.device_seconds)}), which a smaller graph would save` : undefined],
+        ["Stalls", total.stalls ? `${count(total.stalls)}, ${seconds(total.stall_seconds)} of waiting` : undefined],
+        ["Missed", total.missed_seconds ? `${seconds(total.missed_seconds)} of device time lost while it was missing` : undefined],
+        ["Traces", total.traces],
+        ["Compilations", total.compiles ? count(total.compiles) : undefined],
+        ["From the cache", total.loads ? count(total.loads) : undefined],
+        ["Failures", total.failures ? count(total.failures) : undefined],
+        ["Bytes a token", model?.kv_cache_bytes_per_token ? bytes(model.kv_cache_bytes_per_token) : undefined],
+      ]),
+      ...total.workers
+        .sort((a, b) => a.worker.localeCompare(b.worker))
+        .map((row) =>
+          h(
+            "p.worker",
+            {},
+            h(`span.dot.${row.state}`, { "aria-hidden": "true" }),
+            h("b", {}, row.worker),
+            ` ${row.state}`,
+            row.make_seconds ? `, made in ${seconds(row.make_seconds)}` : "",
+            row.step_seconds ? `, ${seconds(row.step_seconds)} a ${row.kind === "decode" ? "step" : "call"}` : "",
+            row.error ? h("span.error", {}, ` ${row.error}`) : null,
+          ),
+        ),
+      routes.length
+        ? h(
+            "div",
+            {},
+            h("h3", {}, "Last routes"),
+            ...routes.slice(0, 8).map(({ asked, served, requests }) =>
+              h("p.small", {}, asked === served ? "asked and served" : asked === signature ? `asked, served by ${shape(served)}` : `served ${shape(asked)}`, `: ${plural(requests, "request")}`),
+            ),
+          )
+        : null,
+      can
+        ? h(
+            "p.buttons",
+            {},
+            h("button", { type: "button", onclick: () => this.warm(signature, false) }, "Warm on one worker"),
+            h("button", { type: "button", onclick: () => this.warm(signature, true) }, "Warm on all"),
+          )
+        : h("p.small", {}, "Only operators can warm graphs."),
+    ];
+  }
+
+  /** What costs most: the first thing to look at. */
+  costs() {
+    const all = [...this.store.signatures.keys()].map((signature) => ({ signature, ...this.store.sum(signature) }));
+    const list = (title, empty, key, told) => {
+      const top = all.filter((each) => each[key] > 0).sort((a, b) => b[key] - a[key]).slice(0, 5);
+      return [
+        h("h3", {}, title),
+        top.length
+          ? h("ol.top", {}, ...top.map((each) => h("li", {}, h("button.link", { type: "button", onclick: () => this.reveal(each.signature) }, each.signature), h("span", {}, told(each)))))
+          : h("p.small", {}, empty),
+      ];
+    };
+    return [
+      h("h2", {}, "What costs most"),
+      ...list("Stalls", "No request has waited for a compilation.", "stall_seconds", (each) => `${seconds(each.stall_seconds)} in ${plural(each.stalls, "stall")}`),
+      ...list("Padding", "No device time went to padding that a smaller graph would have saved.", "padded_seconds", (each) => `${seconds(each.padded_seconds)}, ${percent(each.padded_seconds / each.device_seconds)} of its time`),
+      ...list("Device time", "No graph has been called yet.", "device_seconds", (each) => `${seconds(each.device_seconds)} in ${plural(each.calls, "call")}`),
+      h("p.small", {}, "Point at a cell, or move with the arrow keys, to see what is known of its graph."),
+    ];
+  }
+
+  reveal(signature) {
+    const cell = this.shapes.get(signature)?.cells.get(signature);
+    document.activeElement?.blur();
+    this.select(signature);
+    cell?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    cell?.focus();
+  }
+
+  async warm(signature, everywhere) {
+    this.notify(`Requesting ${signature}…`);
+    try {
+      const response = await call("console/warm", { json: { signature, all_workers: everywhere } });
+      const graphs = await response.json();
+      const failed = graphs.filter((graph) => graph.state === "failed");
+      const where = graphs.map((graph) => graph.worker).join(", ");
+      if (failed.length) this.notify(failed.map((graph) => `${graph.worker} will not make it: ${graph.error}`).join("; "), true);
+      else this.notify(graphs.every((graph) => graph.state === "ready") ? `${signature} is ready on ${where}` : `${where} makes ${signature}`);
+    } catch (error) {
+      this.notify(error.message, true);
+    }
+  }
+}
+
+/** One lattice: a table of cells, moved in by arrow keys. */
+class Grid {
+  constructor(panel, model, lattice) {
+    this.panel = panel;
+    this.model = model;
+    this.key = `${model.name} ${lattice.kind} ${lattice.beams}`;
+    this.cells = new Map();
+    this.lengths = lattice.lengths.map(([length]) => length).sort(byNumbers);
+    this.rows = [...new Set(lattice.lengths.flatMap(([, rows]) => rows))].sort((a, b) => b - a);
+    const allowed = new Map(lattice.lengths);
+    const name = `${lattice.kind}${lattice.beams > 1 ? `, beams ${lattice.beams}` : ""}`;
+    const body = this.rows.map((rows) =>
+      h(
+        "tr",
+        {},
+        h("th", { scope: "row" }, rows),
+        ...this.lengths.map((length) => {
+          if (!allowed.get(length).includes(rows)) return h("td.none", { "aria-hidden": "true" });
+          const signature = signatureOf({ model: model.name, kind: lattice.kind, rows, length, beams: lattice.beams });
+          const cell = h("td", { tabindex: "-1", "data-signature": signature }, h("i"));
+          this.cells.set(signature, cell);
+          return cell;
+        }),
+      ),
+    );
+    const table = h(
+      "table",
+      { role: "grid", "aria-label": `${model.name} ${name}: rows by length` },
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, h("span.hidden", {}, "rows")), ...this.lengths.map((length) => h("th", { scope: "col" }, length)))),
+      h("tbody", {}, ...body),
+    );
+    this.lines = svg("svg", { "aria-hidden": "true" });
+    this.element = h(
+      "figure.lattice",
+      {},
+      h("figcaption", {}, h("b", {}, name), ` ${HELP[lattice.kind] ?? ""}`),
+      h("div.scroll", {}, h("div.board", {}, table, this.lines)),
+      h("p.axis", {}, lattice.kind === "call" ? "rows ↑   sizes →" : "rows ↑   length →"),
+    );
+    this.cells.values().next().value?.setAttribute("tabindex", "0");
+    table.addEventListener("pointerover", ({ target }) => this.at(target, (signature) => this.panel.select(signature)));
+    table.addEventListener("focusin", ({ target }) => this.at(target, (signature) => this.focused(signature)));
+    table.addEventListener("click", (event) => this.at(event.target, (signature) => this.clicked(signature, event)));
+    table.addEventListener("keydown", (event) => this.pressed(event));
+  }
+
+  at(target, act) {
+    const signature = target.closest("td[data-signature]")?.dataset.signature;
+    if (signature) act(signature);
+  }
+
+  focused(signature) {
+    for (const cell of this.cells.values()) mark(cell, "tabindex", cell.dataset.signature === signature ? 0 : -1);
+    this.panel.select(signature);
+  }
+
+  /** Warms the graph. A finger cannot point before it touches, so its touch only selects. */
+  clicked(signature, event) {
+    this.cells.get(signature).focus();
+    if (event.pointerType === "touch") this.panel.select(signature);
+    else this.ask(signature);
+  }
+
+  ask(signature) {
+    const { state } = this.panel.store.sum(signature);
+    if (state !== "cold" && state !== "failed") return;
+    if (this.panel.store.client.operator) this.panel.warm(signature, false);
+    else this.panel.notify("Only operators can warm graphs.", true);
+  }
+
+  pressed(event) {
+    const step = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] }[event.key];
+    const { signature } = event.target.dataset;
+    if (!signature) return;
+    if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      this.ask(signature);
+    } else if (step) {
+      event.preventDefault();
+      let row = event.target.parentElement.sectionRowIndex;
+      let column = event.target.cellIndex;
+      const lines = event.target.closest("tbody").rows;
+      do {
+        row += step[0];
+        column += step[1];
+      } while (lines[row]?.cells[column]?.className === "none");
+      const next = lines[row]?.cells[column];
+      if (next?.dataset.signature) next.focus();
+    }
+  }
+
+  /** Colours cells by state, and sizes their marks by use. */
+  paint(signatures) {
+    const { store } = this.panel;
+    const most = Math.max(1e-9, ...[...this.cells.keys()].map((each) => store.sum(each).device_seconds));
+    const rescaled = most > (this.most ?? 0) * 1.2 || most < (this.most ?? 0);
+    if (rescaled) this.most = most;
+    for (const signature of rescaled ? this.cells.keys() : signatures) {
+      const cell = this.cells.get(signature);
+      if (!cell) continue;
+      const total = store.sum(signature);
+      const share = Math.sqrt(Math.min(1, total.device_seconds / this.most));
+      mark(cell, "data-state", total.state);
+      mark(cell, "data-stalled", total.stalls > 0);
+      mark(cell, "data-workers", total.ready > 1 ? total.ready : "");
+      cell.firstChild.style.setProperty("--size", `${Math.round(SMALLEST + (LARGEST - SMALLEST) * share)}px`);
+      const use = total.calls ? `, ${plural(total.calls, "call")}, ${seconds(total.device_seconds)}` : "";
+      const stalls = total.stalls ? `, ${plural(total.stalls, "stall")}` : "";
+      mark(cell, "aria-label", `${shape(signature)} ${total.state}${use}${stalls}`);
+    }
+  }
+
+  route(routes) {
+    const lines = [];
+    for (const { asked, served, requests } of routes) {
+      const [from, to] = [this.cells.get(asked), this.cells.get(served)];
+      if (!from || !to) continue;
+      const [x, y] = middle(from);
+      const width = Math.min(3, 1 + Math.log10(requests + 1));
+      if (from === to) {
+        lines.push(svg("circle", { cx: x, cy: y, r: 13, "stroke-width": width }));
+        continue;
+      }
+      const [toX, toY] = middle(to);
+      const length = Math.hypot(toX - x, toY - y);
+      const [alongX, alongY] = [(toX - x) / length, (toY - y) / length];
+      const [endX, endY] = [toX - 9 * alongX, toY - 9 * alongY];
+      // Bent, so that arrows along a row of cells stay apart.
+      const bend = Math.min(14, length / 6);
+      const [bentX, bentY] = [(x + endX) / 2 + bend * alongY, (y + endY) / 2 - bend * alongX];
+      lines.push(svg("path", { d: `M${x} ${y}Q${bentX} ${bentY} ${endX} ${endY}`, "stroke-width": width }));
+      const angle = Math.atan2(endY - bentY, endX - bentX);
+      const point = (turn, size) => `${endX + size * Math.cos(angle + turn)} ${endY + size * Math.sin(angle + turn)}`;
+      lines.push(svg("path", { class: "head", d: `M${point(0, 4)}L${point(2.5, 5)}L${point(-2.5, 5)}Z` }));
+    }
+    fill(this.lines, ...lines);
+  }
+}
+
+function middle(cell) {
+  return [cell.offsetLeft + cell.offsetWidth / 2, cell.offsetTop + cell.offsetHeight / 2];
+}
+
+/** A signature without its model. */
+function shape(signature) {
+  return signature.slice(signature.indexOf(" ") + 1);
+}
+
+function stateText(total, workers) {
+  if (total.state === "cold") return " cold: nothing has requested it";
+  if (total.state === "ready") return ` ready on ${count(total.ready)} of ${plural(workers, "worker")}`;
+  return ` ${total.state}`;
+}
+
+function byNumbers(a, b) {
+  const [left, right] = [a, b].map((text) => text.match(/\d+/g).map(Number));
+  for (let index = 0; index < left.length; index += 1) {
+    if (left[index] !== right[index]) return left[index] - (right[index] ?? 0);
+  }
+  return 0;
+}
+
+function legend() {
+  return h(
+    "ul.legend",
+    { "aria-label": "States of graphs" },
+    ...STATES.map((state) => h("li", {}, h(`span.dot.${state}`, { "aria-hidden": "true" }), state)),
+    h("li", {}, h("span.corner", { "aria-hidden": "true" }), "has stalled requests"),
+    h("li", {}, h("span.route", { "aria-hidden": "true" }, "→"), "asked to served"),
+  );
+}
