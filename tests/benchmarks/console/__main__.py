@@ -148,7 +148,7 @@ def router(directory: Path) -> Iterator[tuple[int, str]]:
     with log.open("w") as writing:
         process = subprocess.Popen(command, stderr=writing, env=os.environ)
     try:
-        wait_until(lambda: process.poll() is not None or _READY <= events(log))
+        wait_until(lambda: process.poll() is not None or events(log) >= _READY)
         found = re.search(r'"http_port": (\d+)', log.read_text())
         if found is None:
             raise RuntimeError(f"the router has ended: {log.read_text()}")
