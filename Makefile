@@ -162,7 +162,7 @@ check-dashboard: setup $(TOOLS)/.ready ## Runs all queries of the dashboard agai
 	PYTHONPATH=tests $(BIN)/python -m cluster.dashboard --save build/dashboard.json
 
 draw-console: setup $(TOOLS)/.ready ## Draws the console before a service under load, for docs/console.md.
-	PYTHONPATH=tests $(BIN)/python -m console docs
+	PYTHONPATH=tests $(BIN)/python -m pictures docs
 
 draw-dashboard: .venvs/bench-conductor/.ready ## Draws docs/dashboard.svg from the results of check-dashboard.
 	.venvs/bench-conductor/bin/python tests/cluster/draw_dashboard.py build/dashboard.json docs/dashboard.svg
@@ -227,6 +227,9 @@ bench-texts: setup ## Measures what texts over the limit cost other clients, and
 
 bench-router: setup ## Measures what a small request costs router and worker; BENCH='--profile' for a profile, '--publish' for docs.
 	@PYTHONPATH=tests:$(BENCHMARKS) $(BIN)/python -m router $(BENCH)
+
+bench-console: setup $(TOOLS)/.ready ## Measures the console before 64 workers and 20 models: frames, memory, and the router's time.
+	@PYTHONPATH=tests:$(BENCHMARKS) $(BIN)/python -m console
 
 bench-depth: setup ## Measures what the number of layers costs to trace, compile and run graphs.
 	PYTHONPATH=$(BENCHMARKS) $(BIN)/python tests/benchmarks/depth.py $(BENCH)
