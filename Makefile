@@ -211,7 +211,7 @@ bench-overload: setup .venvs/bench-conductor/.ready ## Measures the service at f
 bench-texts: setup ## Measures what texts over the limit cost other clients, and the router's memory.
 	PYTHONPATH=tests:$(BENCHMARKS) $(BIN)/python tests/benchmarks/texts.py $(BENCH)
 
-bench-router: setup ## Measures what a small request costs router and worker; BENCH='--profile' for a profile, '--publish' for docs.
+bench-router: setup ## Measures what a small request costs router and worker; BENCH='--doors' for HTTP beside gRPC, '--profile', '--publish'.
 	@PYTHONPATH=tests:$(BENCHMARKS) $(BIN)/python -m router $(BENCH)
 
 bench-depth: setup ## Measures what the number of layers costs to trace, compile and run graphs.
