@@ -13,8 +13,8 @@ PROTO_BIN := $(PROTO_VENV)/bin
 PROTOS := $(wildcard protos/shaperouter/v1/*.proto)
 SETTINGS ?=
 BENCH ?=
-# Each process compiles on a core and a half and uses up to 5 GB.
-TEST_PROCESSES ?= 2
+# Each process uses up to 5 GB. Three take 0.7 of the time of two on 2 cores, as tests often wait.
+TEST_PROCESSES ?= 3
 
 .DEFAULT_GOAL := help
 .PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper test-lm-eval fuzz sanitize test-arm lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak soak-http flood bench bench-t5 bench-functions bench-load bench-overload bench-texts bench-router bench-depth bench-prefill bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-large bench-schemas bench-families bench-whisper gpu-export rules release rehearse-images check-dashboard draw-dashboard draw-console bench-console test-cluster clean
@@ -40,7 +40,7 @@ $(VENV)/.ready: tests/requirements.lock client/pyproject.toml service/pyproject.
 $(VENV)/.kernels: service/setup.py $(wildcard $(NATIVE)/*) | $(VENV)/.ready
 	@echo "==> Building the native kernels"
 	@$(BIN)/python service/setup.py --quiet build_ext --inplace
-	@test -e $(KERNELS)/libshaperouter_kernels.so || echo "==> No native kernels: CPU decoding is slower and has no int8; 'make kernels' says why"
+	@test -e $(KERNELS)/libshaperouter_kernels.so || echo "==> No native kernels: CPU decoding is slower and has no int8 or int4; 'make kernels' says why"
 	@touch $@
 
 kernels: $(VENV)/.ready ## Builds the native kernels again, e.g. after installing a compiler.

@@ -32,7 +32,7 @@ FLAGS = [
 ]
 LOST = (
     "The service works without the native kernels, but decodes more slowly on a CPU and has no "
-    "int8 weights."
+    "weights in int8 or int4."
 )
 
 # By itself, setuptools leaves build and an egg-info beside the sources, and puts whatever a former
