@@ -13,8 +13,8 @@ PROTO_BIN := $(PROTO_VENV)/bin
 PROTOS := $(wildcard protos/shaperouter/v1/*.proto)
 SETTINGS ?=
 BENCH ?=
-# Each process uses up to 5 GB. Three take 0.7 of the time of two on 2 cores, as tests often wait.
-TEST_PROCESSES ?= 3
+# Each process that tests engines uses up to 6 GB.
+TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper test-lm-eval fuzz sanitize test-arm lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak soak-http flood bench bench-t5 bench-functions bench-load bench-overload bench-texts bench-router bench-depth bench-prefill bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-large bench-schemas bench-families bench-whisper gpu-export rules release rehearse-images check-dashboard draw-dashboard draw-console bench-console test-cluster clean
@@ -96,8 +96,12 @@ serve: setup ## Serves the embedded model until Ctrl-C; SETTINGS='--model NAME=D
 
 # --- Checking ------------------------------------------------------------------------------------
 
+PYTEST := $(BIN)/python -m pytest --dist=loadfile --no-loadscope-reorder
+
 test: setup $(TOOLS)/.ready $(CLIENTS) .venvs/release/.ready ## Runs all tests.
-	$(BIN)/python -m pytest tests -n $(TEST_PROCESSES) --dist=loadfile --no-loadscope-reorder
+	$(PYTEST) -n $(TEST_PROCESSES) tests/engine
+	@# These wait more than they compute, and need less memory.
+	$(PYTEST) -n $$(($(TEST_PROCESSES) + 1)) tests --ignore=tests/engine
 
 .venvs/whisper/.ready: tests/speech/requirements.txt
 	@echo "==> Making $(@D)"

@@ -116,8 +116,7 @@ def test_interruption_cancels_the_call_and_exits_with_130(
         assert fake.entered.wait(PATIENCE)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 130
-        assert errors == b""
+        assert (process.returncode, errors) == (130, b"")
     assert fake.cancelled.wait(PATIENCE)
 
 
