@@ -28,6 +28,11 @@ def interrupt_once() -> None:
         signal.signal(signal.SIGINT, interrupted)
 
 
+def is_interrupted() -> bool:
+    """Whether a SIGINT has been raised as KeyboardInterrupt."""
+    return signal.getsignal(signal.SIGINT) is _do_nothing
+
+
 def exit_with(code: int | None) -> NoReturn:
     """Ends the process. A further interruption changes only the exit code.
 

@@ -12,7 +12,12 @@ from shaperouter._cli._embed import embed
 from shaperouter._cli._generate import generate
 from shaperouter._cli._graphs import graphs
 from shaperouter._cli._infer import infer
-from shaperouter._cli._interruption import EXIT_INTERRUPTED, exit_with, interrupt_once
+from shaperouter._cli._interruption import (
+    EXIT_INTERRUPTED,
+    exit_with,
+    interrupt_once,
+    is_interrupted,
+)
 from shaperouter._cli._models import models
 from shaperouter._cli._ready import ready
 from shaperouter._cli._transcribe import transcribe
@@ -40,8 +45,12 @@ def main() -> None:
         # In standalone mode, Click prints "Aborted!" after an interruption and exits with 1.
         code = cli.main(prog_name="shaperouter", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
-        code = error.exit_code
+        # The interruption itself can appear as a failed call.
+        if is_interrupted():
+            code = EXIT_INTERRUPTED
+        else:
+            error.show()
+            code = error.exit_code
     # The client reports its own errors, so this is one of a standard stream, such as a full disk.
     except OSError as error:
         _report_stream(error)
