@@ -18,10 +18,10 @@ import time
 from pathlib import Path
 
 import numpy as np
-
-from common.checkpoint import VOCABULARY, make_checkpoint
 from families.checkpoint import QWEN3
 from families.checkpoint import make_checkpoint as make_shape
+
+from common.checkpoint import VOCABULARY, make_checkpoint
 from harness.engine import Bench
 from harness.tight import Case
 from shaperouter_service.generation.run_events import NewTokens
@@ -31,7 +31,8 @@ MAX_LENGTH = 1024
 COMMON, OWN, NEW_TOKENS = 1000, 8, 8
 # A request that shares nothing: a short prompt, where copies weigh most beside reading it.
 STRANGER_PROMPT, STRANGER_TOKENS = 128, 16
-MEMORY = 10**9
+# The default of --prefix-cache-memory.
+MEMORY = 512 * 10**6
 
 
 def main() -> None:

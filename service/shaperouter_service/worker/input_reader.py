@@ -311,13 +311,16 @@ class InputReader:
                 likeliest=any(run.prompt_logprobs for run in runs),
             )
         seconds = time.monotonic() - started
-        self._graphs.record(prompts.graph, seconds, steps=1)
+        # A graph's cost is that of a whole piece, as far as it has read any.
+        is_whole = piece.tokens == program.piece
+        is_new = prompts.graph.step_seconds is None
+        self._graphs.record(prompts.graph, seconds, steps=1 if is_whole or is_new else None)
         self._covers.record_missed_savings(
             prompts.together, prompts.graph, seconds, share=prompts.share
         )
-        prompts.start += program.piece
+        prompts.start += piece.tokens
         for run in runs:
-            run.padded_prompt_tokens += program.piece
+            run.padded_prompt_tokens += piece.tokens
             run.use(prompts.asked, prompts.graph.signature, seconds)
             if new := prompt_logprobs(run, piece):
                 run.scored += len(new.logprobs)
