@@ -17,7 +17,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper test-lm-eval fuzz sanitize test-arm lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak flood bench bench-t5 bench-functions bench-load bench-overload bench-texts bench-router bench-depth bench-prefill bench-prefix bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-large bench-schemas bench-families bench-whisper gpu-export rules release rehearse-images check-dashboard draw-dashboard draw-console bench-console test-cluster clean
+.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper test-lm-eval fuzz sanitize test-arm lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak soak-http flood bench bench-t5 bench-functions bench-load bench-overload bench-texts bench-router bench-depth bench-prefill bench-prefix bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-large bench-schemas bench-families bench-whisper gpu-export rules release rehearse-images check-dashboard draw-dashboard draw-console bench-console test-cluster clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -152,6 +152,9 @@ format: setup ## Formats the code.
 soak: setup ## Runs 50 concurrent streams with cancellations; reports slots and memory.
 	$(BIN)/python tests/benchmarks/soak.py
 
+soak-http: setup ## Sends 6,000 mutated requests to all doors over HTTP; reports the router's memory.
+	PYTHONPATH=tests $(BIN)/python tests/benchmarks/soak_http.py $(BENCH)
+
 flood: setup ## Makes 4,000 calls at once; reports how each ended, memory and health.
 	$(BIN)/python tests/benchmarks/flood.py
 
@@ -162,7 +165,7 @@ check-dashboard: setup $(TOOLS)/.ready ## Runs all queries of the dashboard agai
 	PYTHONPATH=tests $(BIN)/python -m cluster.dashboard --save build/dashboard.json
 
 draw-console: setup $(TOOLS)/.ready ## Draws the console before a service under load, for docs/console.md.
-	PYTHONPATH=tests $(BIN)/python -m console docs
+	PYTHONPATH=tests $(BIN)/python -m pictures docs
 
 draw-dashboard: .venvs/bench-conductor/.ready ## Draws docs/dashboard.svg from the results of check-dashboard.
 	.venvs/bench-conductor/bin/python tests/cluster/draw_dashboard.py build/dashboard.json docs/dashboard.svg
@@ -225,8 +228,11 @@ bench-overload: setup .venvs/bench-conductor/.ready ## Measures the service at f
 bench-texts: setup ## Measures what texts over the limit cost other clients, and the router's memory.
 	PYTHONPATH=tests:$(BENCHMARKS) $(BIN)/python tests/benchmarks/texts.py $(BENCH)
 
-bench-router: setup ## Measures what a small request costs router and worker; BENCH='--profile' for a profile, '--publish' for docs.
+bench-router: setup ## Measures what a small request costs router and worker; BENCH='--doors' for HTTP beside gRPC, '--profile', '--publish'.
 	@PYTHONPATH=tests:$(BENCHMARKS) $(BIN)/python -m router $(BENCH)
+
+bench-console: setup $(TOOLS)/.ready ## Measures the console before 64 workers and 20 models: frames, memory, and the router's time.
+	@PYTHONPATH=tests:$(BENCHMARKS) $(BIN)/python -m console
 
 bench-depth: setup ## Measures what the number of layers costs to trace, compile and run graphs.
 	PYTHONPATH=$(BENCHMARKS) $(BIN)/python tests/benchmarks/depth.py $(BENCH)

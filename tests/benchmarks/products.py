@@ -31,7 +31,8 @@ SHAPES = {
     "down": (4 * WIDTH, WIDTH),
 }
 ROWS = (1, 2, 4, 8, 16, 32, 128, 512)
-PACKED = (tf.float32, tf.bfloat16, tf.int8)
+# TensorFlow has no public name for the last one. Here it has the vocabulary, too.
+PACKED = (tf.float32, tf.bfloat16, tf.int8, tf.as_dtype("int4"))
 ROUNDS = 7
 
 

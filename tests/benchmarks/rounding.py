@@ -26,7 +26,7 @@ from shaperouter_service.kernels import choose
 from shaperouter_service.models import DType, Model, load_model
 
 DEMO = Path(shaperouter_service.__file__).parent / "builtin" / "demo"
-TYPES: tuple[DType, ...] = ("float32", "bfloat16", "int8")
+TYPES: tuple[DType, ...] = ("float32", "bfloat16", "int8", "int4")
 END_OF_TEXT_ID = 0
 
 

@@ -208,12 +208,12 @@ def test_the_key_includes_the_kernels_of_products(
 ) -> None:
     """Graphs that call the kernels are not found without them, or with another version."""
     names = {cache_key(model).name}
-    for dtype in ("float32", "int8"):
+    for dtype in ("float32", "int8", "int4"):
         packed = load_model("tiny", GOLDENS / "gpt2-odd-heads", dtype, packed=True)
         names.add(cache_key(packed).name)
     monkeypatch.setattr(kernels, "VERSION", kernels.VERSION + 1)
     names.add(cache_key(packed).name)
-    assert len(names) == 4
+    assert len(names) == 5
 
 
 def test_the_key_includes_the_number_of_threads(

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import structlog
+import tensorflow as tf
 
 from harness.engine import GOLDENS, Bench, Golden, assert_equals, few_rungs
 from shaperouter_service import kernels
@@ -139,7 +140,7 @@ def test_answers_equal_the_reference_without_kernels(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["gpt2-untied", "t5-gated"])
-@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "int4"])
 def test_weights_of_fewer_bits_are_served_and_reported(name: str, dtype: str) -> None:
     golden = Golden.read(name)
     bench = Bench({name: golden.directory}, slots=2, ladders=few_rungs, dtype=dtype)
@@ -153,6 +154,15 @@ def test_weights_of_fewer_bits_are_served_and_reported(name: str, dtype: str) ->
     assert message.parameters == full.parameters
 
 
-def test_int8_without_kernels_is_refused_with_the_reason() -> None:
-    with pytest.raises(StartupError, match="dtype int8 needs a CPU with the native kernels"):
-        Bench({"m": GOLDENS / "gpt2-bare"}, dtype="int8", kernels="off")
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+def test_whole_numbers_without_kernels_are_refused_with_the_reason(dtype: str) -> None:
+    with pytest.raises(StartupError, match=f"dtype {dtype} needs a CPU with the native kernels"):
+        Bench({"m": GOLDENS / "gpt2-bare"}, dtype=dtype, kernels="off")
+
+
+def test_with_int4_embeddings_have_eight_bits() -> None:
+    golden = Golden.read("gpt2-untied")
+    model = load_model("m", golden.directory, "int4", packed=True)
+    assert model.weights["h.mlp.c_fc.weight"].dtype == tf.uint8
+    for name in ("wte.weight", "lm_head.weight"):
+        assert model.weights[name].dtype == tf.int8

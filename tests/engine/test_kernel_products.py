@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from harness.kernels import TYPES, compiled
+from harness.kernels import INT4, TYPES, compiled
 from shaperouter_service import kernels
 from shaperouter_service.kernels import Panels, pack
-from shaperouter_service.kernels.panels import GROUP
+from shaperouter_service.kernels.panels import GROUP, SCALED
 from shaperouter_service.kernels.selfcheck import activation, unpack, whole_bytes
 
 pytestmark = pytest.mark.usefixtures("native_kernels")
@@ -24,7 +24,7 @@ def test_products_equal_the_reference_for_any_number_of_rows(
     inputs: int, columns: int, dtype: tf.DType
 ) -> None:
     rng = np.random.default_rng(0)
-    if dtype == tf.int8:
+    if dtype in (tf.int8, INT4):
         x = whole_bytes(rng, MAX_ROWS, inputs)
     else:
         x = rng.standard_normal((MAX_ROWS, inputs), np.float32)
@@ -108,14 +108,16 @@ def test_nan_stays_in_its_row(dtype: tf.DType) -> None:
     assert np.isfinite(product[[0, 2, 4]]).all()
 
 
-def test_with_int8_rows_are_rounded_by_groups() -> None:
+@pytest.mark.parametrize("dtype", [tf.int8, INT4])
+def test_with_whole_numbers_rows_are_rounded_by_groups(dtype: tf.DType) -> None:
     rng = np.random.default_rng(0)
     inputs, columns = 3 * GROUP - 50, 37
     x = rng.standard_normal((9, inputs), np.float32)
     # An outlier enlarges the steps of its own group only.
     x[:, GROUP + 3] = 1000
-    panels = pack(rng.standard_normal((inputs, columns), np.float32), np.dtype(np.int8))
-    scales = tf.constant(panels.scales)
+    matrix = rng.standard_normal((inputs, columns), np.float32)
+    panels = pack(matrix, np.dtype(dtype.as_numpy_dtype))
+    scales = None if panels.scales is None else tf.constant(panels.scales)
     multiply = compiled(lambda x, values: kernels.linear(x, values, panels.shape, scales=scales))
     error = np.abs(multiply(x, panels.values) - x @ unpack(panels))
     half_steps = np.zeros_like(x)
@@ -126,7 +128,8 @@ def test_with_int8_rows_are_rounded_by_groups() -> None:
     assert error.any()
 
 
-@pytest.mark.parametrize("dtype", TYPES)
+# Embeddings have eight bits or more.
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.int8])
 def test_embeddings_are_looked_up_in_packed_weights(dtype: tf.DType) -> None:
     table = np.random.default_rng(0).standard_normal((43, 20), np.float32)
     panels = pack(table.T, np.dtype(dtype.as_numpy_dtype))
@@ -144,6 +147,24 @@ def test_the_error_of_int8_is_bounded_by_its_steps() -> None:
     panels = pack(matrix, np.dtype(np.int8))
     assert panels.scales is not None
     assert np.all(np.abs(unpack(panels) - matrix) <= 0.5001 * panels.scales)
+
+
+def test_the_error_of_int4_is_bounded_by_its_steps() -> None:
+    rng = np.random.default_rng(0)
+    matrix = rng.standard_normal((2 * SCALED + 5, 30), np.float32)
+    matrix[:, 3] = 0
+    # An outlier enlarges the steps of its own group only; of either sign, it is kept.
+    matrix[SCALED + 3, :2] = 1000, -1000
+    found = unpack(pack(matrix, np.dtype(INT4.as_numpy_dtype)))
+    for start in range(0, len(matrix), SCALED):
+        group, held = matrix[start : start + SCALED], found[start : start + SCALED]
+        peak = np.abs(group).max(axis=0)
+        # A scale has 8 significant bits. Of 16 steps, one more is on the side of the peak: what is
+        # as large on the other side is a whole step off.
+        assert np.all(np.abs(held - group) <= 1.01 / 8 * peak)
+        is_inner = np.abs(group) < 0.93 * peak
+        assert np.all(np.abs(held - group)[is_inner] <= (1.01 / 16 * peak + 0 * group)[is_inner])
+    np.testing.assert_allclose(found[SCALED + 3, :2], [1000, -1000], rtol=1 / 256)
 
 
 @pytest.mark.parametrize("dtype", TYPES)

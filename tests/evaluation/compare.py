@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ from harness.service import serving
 TASKS = Path(__file__).parent / "tasks"
 ROOT = Path(__file__).parents[2]
 DEMO = Path(shaperouter_service.__file__).parent / "builtin" / "demo"
+# Conversations can only be continued, so this is the task that both kinds of answers have.
+GENERATED = ["shaperouter_continuations"]
+TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
 MAX_LENGTH = 512
 # lm-eval keeps one token of the maximum for a new one, and one more before the windows of a text.
 WINDOW = MAX_LENGTH - 2
@@ -47,37 +51,80 @@ def main() -> int:
     parser.add_argument("--work", type=Path, required=True, help="folder for results")
     options = parser.parse_args()
     shutil.rmtree(options.work, ignore_errors=True)
-    with serving(f"--model=demo={DEMO}") as service:
-        served = evaluate(
+    chatting = _with_template(options.work / "chatting")
+    address = f"tokenizer_backend=huggingface,max_length={MAX_LENGTH},num_concurrent=2"
+    pairs = []
+    with serving(f"--model=demo={DEMO}", f"--model=chatting={chatting}") as service:
+        completions = evaluate(
             options.lm_eval,
-            options.work / "served",
+            options.work / "completions",
             "local-completions",
-            f"model=demo,base_url={service.http_url}/v1/completions,tokenizer={DEMO},"
-            f"tokenizer_backend=huggingface,max_length={MAX_LENGTH},num_concurrent=2",
+            f"model=demo,base_url={service.http_url}/v1/completions,tokenizer={DEMO},{address}",
+            tasks=_tasks(),
             batch=4,
         )
+        chats = evaluate(
+            options.lm_eval,
+            options.work / "chats",
+            "local-chat-completions",
+            f"model=chatting,base_url={service.http_url}/v1/chat/completions,"
+            f"tokenizer={chatting},{address}",
+            "--apply_chat_template",
+            tasks=GENERATED,
+            batch=1,
+        )
+    by_transformers = f"dtype=float32,max_length={WINDOW},pretrained="
     expected = evaluate(
         options.lm_eval,
         options.work / "expected",
         "hf",
-        f"pretrained={DEMO},dtype=float32,max_length={WINDOW}",
+        f"{by_transformers}{DEMO}",
         "--device=cpu",
+        tasks=_tasks(),
         batch=1,
     )
-    differences = [*compare(served.metrics, expected.metrics)]
-    differences += compare(served.samples, expected.samples)
-    for difference in differences:
-        print(difference, file=sys.stderr)
-    for task, metrics in served.metrics.items():
-        print(task, ", ".join(f"{name} {value:.6g}" for name, value in metrics.items()))
-    print(f"{len(served.samples)} documents, {len(differences)} differences")
-    return 1 if differences or not served.samples else 0
+    pairs.append(("local-completions", completions, expected))
+    expected = evaluate(
+        options.lm_eval,
+        options.work / "expected-chats",
+        "hf",
+        f"{by_transformers}{chatting}",
+        "--device=cpu",
+        "--apply_chat_template",
+        tasks=GENERATED,
+        batch=1,
+    )
+    pairs.append(("local-chat-completions", chats, expected))
+    failed = False
+    for name, served, by_it in pairs:
+        differences = [*compare(served.metrics, by_it.metrics)]
+        differences += compare(served.samples, by_it.samples)
+        for difference in differences:
+            print(f"{name}:{difference}", file=sys.stderr)
+        for task, metrics in served.metrics.items():
+            print(task, ", ".join(f"{name} {value:.6g}" for name, value in metrics.items()))
+        print(f"{name}: {len(served.samples)} documents, {len(differences)} differences")
+        failed |= bool(differences) or not served.samples
+    return int(failed)
+
+
+def _with_template(directory: Path) -> Path:
+    """A copy of the model that has a chat template."""
+    shutil.copytree(DEMO, directory)
+    (directory / "chat_template.jinja").write_text(TEMPLATE)
+    return directory
 
 
 def evaluate(
-    command: Path, output: Path, model: str, arguments: str, *others: str, batch: int
+    command: Path,
+    output: Path,
+    model: str,
+    arguments: str,
+    *others: str,
+    tasks: Sequence[str],
+    batch: int,
 ) -> Results:
-    """Runs all tasks with a backend of lm-eval."""
+    """Runs tasks with a backend of lm-eval."""
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
     subprocess.run(
         [
@@ -85,7 +132,7 @@ def evaluate(
             f"--model={model}",
             f"--model_args={arguments}",
             f"--batch_size={batch}",
-            f"--tasks={','.join(sorted(f'shaperouter_{file.stem}' for file in _tasks()))}",
+            f"--tasks={','.join(tasks)}",
             f"--include_path={TASKS}",
             f"--output_path={output}",
             "--log_samples",
@@ -130,8 +177,8 @@ def compare(found: Any, expected: Any, at: str = "") -> list[str]:
     return [] if is_equal else [f"{at}: {found!r} over HTTP, {expected!r} by Transformers"]
 
 
-def _tasks() -> list[Path]:
-    return list(TASKS.glob("*.yaml"))
+def _tasks() -> list[str]:
+    return sorted(f"shaperouter_{file.stem}" for file in TASKS.glob("*.yaml"))
 
 
 if __name__ == "__main__":

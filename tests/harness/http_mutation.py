@@ -88,17 +88,37 @@ def mutated_bytes(
     return bytes(whole)
 
 
-async def status_of(path: Path, request: bytes, *, patience: float = PATIENCE) -> int:
+def chunked(source: random.Random, request: bytes) -> bytes:
+    """A request whose body is sent in chunks, the size of one of which may be wrong."""
+    head, _, body = request.partition(b"\r\n\r\n")
+    lines = [line for line in head.split(b"\r\n") if not line.startswith(b"content-length")]
+    parts = [b"\r\n".join([*lines, b"transfer-encoding: chunked"]), b"\r\n\r\n"]
+    size = max(1, len(body) // 3)
+    for start in range(0, len(body), size):
+        part = body[start : start + size]
+        told = len(part) + source.choice([0] * 12 + [-1, 1, 2**31, 2**70])
+        parts += [b"%x\r\n" % told, part, b"\r\n"]
+    return b"".join([*parts, b"0\r\n\r\n"])
+
+
+async def status_of(
+    path: Path, request: bytes, *, patience: float = PATIENCE, pauses: int = 0
+) -> int:
     """The status of the answer to a request; 0 if it is closed, or waits for more of it.
 
     Args:
         path: The socket.
         request: The request.
         patience: Seconds to wait for the answer. A whole request gets one in any case.
+        pauses: How often the sender pauses for 10 ms.
     """
     reader, writer = await asyncio.open_unix_connection(path)
     try:
-        writer.write(request)
+        size = len(request) // (pauses + 1) + 1
+        for start in range(0, len(request), size):
+            if start:
+                await asyncio.sleep(0.01)
+            writer.write(request[start : start + size])
         line = await asyncio.wait_for(reader.readline(), patience)
         return int(line.split()[1]) if line else 0
     except (TimeoutError, ConnectionError):

@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-TYPES = (tf.float32, tf.bfloat16, tf.int8)
+# TensorFlow has no public name for the last one.
+INT4 = tf.as_dtype("int4")
+TYPES = (tf.float32, tf.bfloat16, tf.int8, INT4)
 
 
 def compiled(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:

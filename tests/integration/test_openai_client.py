@@ -1,11 +1,14 @@
 """OpenAI's own client, unmodified, against a real service."""
 
 import json
+import os
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2 as httpx
 import pytest
 
 import shaperouter_service
@@ -137,3 +140,48 @@ def test_litellm_gets_the_same_texts(talking: Service, found: dict[str, Any]) ->
     assert found["blocking"]["text"].startswith(whole)
     # The template has no place for tools.
     assert result["errors"] == [[400, True], [400, False]]
+
+
+def test_a_call_of_a_tool_continues_after_a_lost_worker(talking: Service) -> None:
+    texts = {"type": "string", "maxLength": 8}
+    names = {"type": "array", "minItems": 16, "maxItems": 16, "items": texts}
+    parameters = {
+        "type": "object",
+        "properties": {"names": names},
+        "required": ["names"],
+        "additionalProperties": False,
+    }
+    asked = {
+        "model": "calling",
+        "messages": [{"role": "user", "content": "All: "}],
+        "tools": [{"type": "function", "function": {"name": "list", "parameters": parameters}}],
+        "tool_choice": "required",
+        "parallel_tool_calls": False,
+        "seed": 7,
+        "temperature": 1.2,
+        "max_tokens": 300,
+        "stream": True,
+    }
+
+    def choices(*, killing: bool) -> list[dict[str, Any]]:
+        """The pieces of the only choice, without the id of its call."""
+        found = []
+        url = f"{talking.http_url}/v1/chat/completions"
+        with httpx.stream("POST", url, json=asked, timeout=120) as response:
+            for line in response.iter_lines():
+                if not line.startswith("data: {"):
+                    continue
+                (choice,) = json.loads(line.removeprefix("data: "))["choices"]
+                if killing and not found:
+                    # The first piece comes with the first token, the call once it is whole.
+                    os.kill(talking.worker_pid(), signal.SIGKILL)
+                for call in choice["delta"].get("tool_calls", ()):
+                    call.pop("id", None)
+                found.append(choice)
+        return found
+
+    expected = choices(killing=False)
+    assert expected[-1]["finish_reason"] == "tool_calls"
+    assert len(json.loads(expected[-2]["delta"]["tool_calls"][0]["function"]["arguments"])) == 1
+    assert choices(killing=True) == expected
+    assert talking.events("run resumed", reason="lost")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx2 as httpx
 import pytest
 from safetensors.numpy import load_file
 
@@ -261,3 +262,34 @@ def test_a_transcription_continues_after_a_lost_worker(client: Client, hearing: 
         segments += stream
     assert tuple(segments) == expected
     assert hearing.events("run resumed", reason="lost")
+
+
+def test_a_transcription_over_http_continues_after_a_lost_worker(
+    client: Client, hearing: Service
+) -> None:
+    hearing.wait_until_ready()
+    recording = wav(noise(LONG_SECONDS))
+    resumed = len(hearing.events("run resumed", reason="lost"))
+    expected = client.transcribe(recording, model="hearing", **BY_WINDOWS)
+    # JSON has no infinity, but a form's texts do.
+    fields = {name: str(value).lower() for name, value in BY_WINDOWS.items()}
+    del fields["temperatures"]
+    fields |= {"model": "hearing", "stream": "true", "temperatures[]": "0"}
+    events = []
+    with httpx.stream(
+        "POST",
+        f"{hearing.http_url}/v1/audio/transcriptions",
+        data=fields,
+        files={"file": recording},
+        timeout=120,
+    ) as response:
+        for line in response.iter_lines():
+            if not line.startswith("data: {"):
+                continue
+            if not events:
+                os.kill(hearing.worker_pid(), signal.SIGKILL)
+            events.append(json.loads(line.removeprefix("data: ")))
+    *deltas, done = events
+    assert len(deltas) == len(expected.segments)
+    assert "".join(each["delta"] for each in deltas) == done["text"] == expected.text.lstrip()
+    assert len(hearing.events("run resumed", reason="lost")) > resumed

@@ -28,12 +28,19 @@ namespace {
 using shaperouter::Activation;
 using shaperouter::AddNorm;
 using shaperouter::Attention;
+using shaperouter::BlockCount;
 using shaperouter::Embedding;
+using shaperouter::IsRounded;
+using shaperouter::kBlock;
+using shaperouter::kBlockBytes;
 using shaperouter::kGroup;
+using shaperouter::kNibbleOffset;
 using shaperouter::kPanelColumns;
 using shaperouter::kQuad;
+using shaperouter::kScaled;
 using shaperouter::Kernels;
 using shaperouter::PanelCount;
+using shaperouter::PanelSize;
 using shaperouter::Pool;
 using shaperouter::Product;
 using shaperouter::QuadCount;
@@ -137,11 +144,13 @@ class Case {
   Case(size_t rows, size_t inputs, size_t columns, WeightType type, unsigned seed,
        Activation activation = Activation::kNone)
       : x_(rows * inputs),
-        // Of bytes, with the inputs that fill up the last four.
-        depth_(type == WeightType::kInt8 ? QuadCount(inputs) * kQuad : inputs),
+        // With the inputs that fill up the last quad, or the last block.
+        depth_(type == WeightType::kInt8   ? QuadCount(inputs) * kQuad
+               : type == WeightType::kInt4 ? BlockCount(inputs) * kBlock
+                                           : inputs),
         type_(type),
         weights_(PanelCount(columns) * depth_ * kPanelColumns),
-        bytes_(new unsigned char[weights_.size() * 4]),
+        bytes_(new unsigned char[PanelCount(columns) * PanelSize(type, inputs)]()),
         scales_(columns),
         bias_(columns),
         arranged_(rows * RowSize(type, inputs)),
@@ -151,7 +160,7 @@ class Case {
     for (size_t at = 0; at < x_.size(); ++at) {
       x_[at] = number(random);
       // What rounding to bytes leaves as it is: the first of each group makes its factor 1 / 64.
-      if (type == WeightType::kInt8) {
+      if (IsRounded(type)) {
         x_[at] = (at % inputs % kGroup == 0 ? 127 : std::round(x_[at] * 127)) / 64;
       }
     }
@@ -164,8 +173,8 @@ class Case {
         for (size_t lane = 0; lane < kPanelColumns; ++lane) {
           const size_t column = panel * kPanelColumns + lane;
           const bool there = input < inputs && column < columns;
-          const size_t at = At(input, column);
-          weights_[at] = there ? Rounded(number(random), type, at) : Rounded(0, type, at);
+          const float value = there ? number(random) : 0;
+          weights_[At(input, column)] = Rounded(value, type, input, column);
         }
       }
     }
@@ -202,7 +211,8 @@ class Case {
   }
 
   // Writes a weight in its type, and returns what that holds.
-  float Rounded(float value, WeightType type, size_t at) {
+  float Rounded(float value, WeightType type, size_t input, size_t column) {
+    const size_t at = At(input, column);
     switch (type) {
       case WeightType::kFloat32:
         std::memcpy(bytes_.get() + 4 * at, &value, 4);
@@ -220,6 +230,23 @@ class Case {
         const auto byte = static_cast<int8_t>(std::lround(value * 127));
         std::memcpy(bytes_.get() + at, &byte, 1);
         return byte;
+      }
+      case WeightType::kInt4: {
+        const size_t lane = column % kPanelColumns, of_block = input % kBlock;
+        unsigned char* const block =
+            bytes_.get() + column / kPanelColumns * (depth_ / kBlock * kBlockBytes) +
+            input / kBlock * kBlockBytes;
+        // The scales of neighbours differ.
+        const float scale = static_cast<float>(1 + (input / kScaled + column) % 7) / 512;
+        uint32_t bits;
+        std::memcpy(&bits, &scale, 4);
+        const auto half = static_cast<uint16_t>(bits >> 16);
+        std::memcpy(block + (of_block / kScaled * kPanelColumns + lane) * 2, &half, 2);
+        const int32_t whole = std::clamp<int32_t>(static_cast<int32_t>(std::lround(value * 8)), -8, 7);
+        const size_t quad = of_block / kQuad;
+        block[(1 + quad / 2) * kPanelColumns * kQuad + lane * kQuad + input % kQuad] |=
+            static_cast<unsigned char>((whole + kNibbleOffset) << quad % 2 * 4);
+        return static_cast<float>(whole) * scale;
       }
     }
     return 0;
@@ -329,7 +356,8 @@ class AttentionCase {
   Attention attention_;
 };
 
-constexpr WeightType kTypes[] = {WeightType::kFloat32, WeightType::kBFloat16, WeightType::kInt8};
+constexpr WeightType kTypes[] = {WeightType::kFloat32, WeightType::kBFloat16, WeightType::kInt8,
+                                 WeightType::kInt4};
 
 void EveryNumberOfRows(const Kernels& kernels, const Pool& pool) {
   constexpr size_t kShapes[][2] = {{1, 1}, {3, 17}, {64, 48}, {97, 131}, {300, 33}, {128, 16}};
@@ -347,7 +375,7 @@ void EveryNumberOfRows(const Kernels& kernels, const Pool& pool) {
 
 void ManyRows(const Kernels& kernels, const Pool& pool) {
   for (const size_t rows : {128, 511}) {
-    for (const WeightType type : {WeightType::kFloat32, WeightType::kInt8}) {
+    for (const WeightType type : {WeightType::kFloat32, WeightType::kInt8, WeightType::kInt4}) {
       Case one(rows, 1030, 70, type, 1);
       Multiply(one.product(), kernels, pool);
       one.Check();
@@ -479,23 +507,39 @@ void WhatIsNoNumberStaysInItsRow(const Kernels& kernels, const Pool& pool) {
 // Numbers become the nearest of 255 steps; of a group, whatever the others of its row are.
 void RowsAreRoundedByGroups(const Kernels& kernels, const Pool& pool) {
   constexpr size_t kInputs = 3 * kGroup - 5, kRows = 17;
-  Case one(kRows, kInputs, 21, WeightType::kInt8, 5);
-  std::vector<double> exact(kRows * 21);
-  Multiply(one.product(), kernels, pool);
-  for (size_t at = 0; at < exact.size(); ++at) exact[at] = one.out()[at];
-  // Less than half a step of 1 / 64.
-  for (size_t at = 0; at < kRows * kInputs; ++at) {
-    if (at % kInputs % kGroup != 0) one.x()[at] -= std::copysign(0.007f, one.x()[at]);
-  }
-  Multiply(one.product(), kernels, pool);
-  for (size_t at = 0; at < exact.size(); ++at) CHECK(one.out()[at] == exact[at]);
-  // Groups of zeros, and of numbers too small for a factor, come to nothing.
-  for (const float small : {0.0f, 1e-38f}) {
-    for (size_t at = 0; at < kRows * kInputs; ++at) one.x()[at] = small;
+  for (const WeightType type : {WeightType::kInt8, WeightType::kInt4}) {
+    Case one(kRows, kInputs, 21, type, 5);
+    std::vector<double> exact(kRows * 21);
     Multiply(one.product(), kernels, pool);
-    for (size_t at = 0; at < exact.size(); ++at) {
-      CHECK(one.out()[at] == one.product().bias[at % 21]);
+    for (size_t at = 0; at < exact.size(); ++at) exact[at] = one.out()[at];
+    // Less than half a step of 1 / 64.
+    for (size_t at = 0; at < kRows * kInputs; ++at) {
+      if (at % kInputs % kGroup != 0) one.x()[at] -= std::copysign(0.007f, one.x()[at]);
     }
+    Multiply(one.product(), kernels, pool);
+    for (size_t at = 0; at < exact.size(); ++at) CHECK(one.out()[at] == exact[at]);
+    // Groups of zeros, and of numbers too small for a factor, come to nothing.
+    for (const float small : {0.0f, 1e-38f}) {
+      for (size_t at = 0; at < kRows * kInputs; ++at) one.x()[at] = small;
+      Multiply(one.product(), kernels, pool);
+      for (size_t at = 0; at < exact.size(); ++at) {
+        CHECK(one.out()[at] == one.product().bias[at % 21]);
+      }
+    }
+  }
+}
+
+// With weights of four bits, every instruction set gives the same bits, whatever the rows are.
+void InstructionSetsAgree(const Kernels& kernels, const Pool& pool) {
+  for (const size_t rows : {1, 7, 40}) {
+    Case one(rows, 1100, 83, WeightType::kInt4, static_cast<unsigned>(rows));
+    std::mt19937 random(1);
+    std::normal_distribution<float> number;
+    for (size_t at = 0; at < rows * 1100; ++at) one.x()[at] = number(random);
+    Multiply(one.product(), shaperouter::kPortableKernels, pool);
+    std::vector<float> expected(one.out().data(), one.out().data() + rows * 83);
+    Multiply(one.product(), kernels, pool);
+    CHECK(std::memcmp(expected.data(), one.out().data(), rows * 83 * sizeof(float)) == 0);
   }
 }
 
@@ -504,7 +548,7 @@ void SeveralAtATime(const Kernels& kernels, const Pool& pool) {
   for (unsigned caller = 0; caller < 4; ++caller) {
     callers.emplace_back([&kernels, &pool, caller] {
       for (unsigned round = 0; round < 40; ++round) {
-        Case one(1 + (caller + round) % 14, 257, 400, kTypes[round % 3], caller * 100 + round);
+        Case one(1 + (caller + round) % 14, 257, 400, kTypes[round % std::size(kTypes)], caller * 100 + round);
         Multiply(one.product(), kernels, pool);
         one.Check();
         AttentionCase other(1 + round % 3, 4, 1, 1 + caller, 300, 64, round % 2 == 0, round);
@@ -650,6 +694,7 @@ int main() {
     ActivationsAreExact(kernels, two.pool());
     WhatIsNoNumberStaysInItsRow(kernels, two.pool());
     RowsAreRoundedByGroups(kernels, two.pool());
+    InstructionSetsAgree(kernels, two.pool());
     SeveralAtATime(kernels, two.pool());
     SeveralAtATime(kernels, one.pool());
   }

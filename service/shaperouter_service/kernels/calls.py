@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 
 from shaperouter_service.kernels.library import VERSION
-from shaperouter_service.kernels.panels import GROUP, QUAD
+from shaperouter_service.kernels.panels import BLOCK, GROUP, QUAD, SCALED
 
 # Version of the XlaCallModule operation, which defines its arguments and attributes.
 _CALL_MODULE_VERSION = 9
@@ -24,6 +24,7 @@ _TYPES = {
     tf.float32: "f32",
     tf.bfloat16: "bf16",
     tf.int8: "i8",
+    tf.uint8: "ui8",
     tf.int32: "i32",
     tf.bool: "i1",
 }
@@ -50,7 +51,9 @@ def linear(
     activation: Activation = Activation.NONE,
     count: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Multiplies rows by a packed matrix; with int8 weights, rows are rounded to int8, too.
+    """Multiplies rows by a packed matrix.
+
+    With weights of eight or four bits, rows are rounded to int8, too.
 
     Args:
         x: [M, I] float32.
@@ -256,9 +259,12 @@ def sum_tokens(x: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
 
 def _row_size(dtype: tf.DType, inputs: int) -> int:
     """Number of 4-byte words of an arranged row; the same as RowSize in native/product.h."""
-    if dtype != tf.int8:
-        return inputs
-    return math.ceil(inputs / QUAD) + 2 * math.ceil(inputs / GROUP)
+    groups = math.ceil(inputs / GROUP)
+    if dtype == tf.int8:
+        return math.ceil(inputs / QUAD) + 2 * groups
+    if dtype == tf.uint8:
+        return math.ceil(inputs / BLOCK) * (BLOCK // QUAD + BLOCK // SCALED) + groups
+    return inputs
 
 
 def _or_none(values: tf.Tensor | None) -> tf.Tensor:

@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Self
 
+import ml_dtypes
 import numpy as np
 
 from shaperouter_service.kernels.aligned import aligned
@@ -15,11 +16,17 @@ from shaperouter_service.kernels.aligned import aligned
 # Columns of a panel, inputs of one byte product, and inputs of a row that share a factor when the
 # row is rounded to bytes; the same as in native/product.h.
 PANEL_COLUMNS, QUAD, GROUP = 16, 4, 128
+# For weights of four bits, as there: inputs of a column that share a scale, inputs of a block, and
+# the lines of 64 bytes of a block, the first of which has scales.
+SCALED, BLOCK, BLOCK_LINES = 32, 64, 9
+LINE = PANEL_COLUMNS * QUAD
 
 # Columns that are packed at a time, to keep temporary memory small.
 _SLAB = 64 * PANEL_COLUMNS
 
 _MAX_INT8 = 127
+_MIN_INT4, _MAX_INT4 = -8, 7
+INT4 = np.dtype(ml_dtypes.int4)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +35,11 @@ class Panels:
 
     Attributes:
         values: [ceil(O / PANEL_COLUMNS), I, PANEL_COLUMNS]; int8 [ceil(O / PANEL_COLUMNS),
-            ceil(I / QUAD), PANEL_COLUMNS, QUAD]; columns and inputs are padded with zeros. In a
-            stack, an axis L precedes these axes, and those of `scales`.
-        scales: [O] float32, factors of the columns; None where they are 1.
+            ceil(I / QUAD), PANEL_COLUMNS, QUAD]; for four bits, uint8 [ceil(O / PANEL_COLUMNS),
+            ceil(I / BLOCK), BLOCK_LINES, LINE], see native/product.h. Columns and inputs are
+            padded with zeros. In a stack, an axis L precedes these axes, and those of `scales`.
+        scales: [O] float32, factors of the columns; None where they are 1, and for four bits, whose
+            blocks have their own.
         shape: [I, O], the shape of one matrix.
     """
 
@@ -44,12 +53,16 @@ class Panels:
 
         Args:
             shape: [I, O].
-            dtype: Type of the packed values: float32, bfloat16 or int8.
+            dtype: Type of the weights: float32, bfloat16, int8 or `INT4`.
             layers: L, the number of matrices in the stack; None for one matrix.
         """
         inputs, columns = shape
         stack = () if layers is None else (layers,)
         count = math.ceil(columns / PANEL_COLUMNS)
+        if dtype == INT4:
+            blocks = math.ceil(inputs / BLOCK)
+            values = aligned((*stack, count, blocks, BLOCK_LINES, LINE), np.dtype(np.uint8))
+            return cls(values=values, scales=None, shape=shape)
         if dtype != np.int8:
             values = aligned((*stack, count, inputs, PANEL_COLUMNS), dtype)
             return cls(values=values, scales=None, shape=shape)
@@ -67,8 +80,13 @@ class Panels:
 
         Args:
             matrix: [I, O] float32, in any memory order. For int8, each column is rounded to 255
-                steps, from minus to plus its largest absolute value.
+                steps, from minus to plus its largest absolute value. For four bits, each SCALED
+                inputs of a column are rounded to 16 steps, the last of which is the number with the
+                largest absolute value.
         """
+        if self.values.dtype == np.uint8:
+            self._fill_blocks(matrix)
+            return
         inputs, columns = self.shape
         steps = self.values.shape[1]
         side_by_side = math.prod(self.values.shape[3:])  # inputs
@@ -85,6 +103,33 @@ class Panels:
             )
             ordered = filled_up.reshape(steps, side_by_side, len(panels), PANEL_COLUMNS)
             panels[:] = ordered.transpose(2, 0, 3, 1).reshape(panels.shape)
+
+    def _fill_blocks(self, matrix: np.ndarray) -> None:
+        inputs, columns = self.shape
+        blocks = self.values.shape[1]
+        for start in range(0, columns, _SLAB):
+            slab = matrix[:, start : start + _SLAB]
+            width = slab.shape[1]
+            panels = self.values[start // PANEL_COLUMNS :][: math.ceil(width / PANEL_COLUMNS)]
+            filled_up = np.pad(
+                slab, ((0, blocks * BLOCK - inputs), (0, len(panels) * PANEL_COLUMNS - width))
+            )
+            groups = filled_up.reshape(-1, SCALED, filled_up.shape[1])
+            low, high = groups.min(axis=1), groups.max(axis=1)
+            peak = np.where(-low > high, low, high)
+            # Weights are rounded to steps of the scale that is kept, so its own rounding costs
+            # little.
+            scale = (peak / _MIN_INT4).astype(ml_dtypes.bfloat16)
+            steps = scale.astype(np.float32)[:, np.newaxis]
+            rounded = np.rint(groups / np.where(steps == 0, 1, steps))
+            numbers = (np.clip(rounded, _MIN_INT4, _MAX_INT4) - _MIN_INT4).astype(np.uint8)
+            quads = numbers.reshape(blocks, -1, 2, QUAD, len(panels), PANEL_COLUMNS)
+            # Two quads side by side in each byte: [panels, blocks, lines, columns, inputs].
+            pairs = (quads[:, :, 0] | quads[:, :, 1] << 4).transpose(3, 0, 1, 4, 2)
+            panels[:, :, 1:] = pairs.reshape(len(panels), blocks, BLOCK_LINES - 1, LINE)
+            scales = scale.reshape(blocks, -1, len(panels), PANEL_COLUMNS).transpose(2, 0, 1, 3)
+            lines = np.ascontiguousarray(scales).view(np.uint8)
+            panels[:, :, 0] = lines.reshape(len(panels), blocks, LINE)
 
 
 def pack(matrix: np.ndarray, dtype: np.dtype[Any]) -> Panels:

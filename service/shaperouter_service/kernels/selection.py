@@ -28,7 +28,7 @@ def choose(choice: KernelsChoice) -> str | None:
         log.warning(
             "no native kernels: XLA computes products and attention",
             reason=str(error),
-            effect="decoding takes twice as long or more, and there are no int8 weights",
+            effect="decoding takes twice as long or more, and there are no int8 or int4 weights",
             fix="install a C++17 compiler (g++), and then the service again (make setup)",
         )
         return None

@@ -15,12 +15,21 @@ from shaperouter_service.kernels.calls import (
     look_up,
 )
 from shaperouter_service.kernels.library import KernelsUnavailableError, register
-from shaperouter_service.kernels.panels import GROUP, PANEL_COLUMNS, Panels, pack
+from shaperouter_service.kernels.panels import (
+    GROUP,
+    PANEL_COLUMNS,
+    QUAD,
+    SCALED,
+    Panels,
+    pack,
+)
 
 # Shape of a small matrix. Neither side is a multiple of any block size of the kernels.
 _INPUTS, _COLUMNS = 197, 43
 _ROWS = (1, 5, 37)
-_TYPES = (tf.float32, tf.bfloat16, tf.int8)
+# TensorFlow has no public name for the last one.
+_INT4 = tf.as_dtype("int4")
+_TYPES = (tf.float32, tf.bfloat16, tf.int8, _INT4)
 # R, H, Q, T, D of a small attention, likewise.
 _ATTENTION = (2, 3, 5, 41, 19)
 # Layers of a stack, and the index of the layer that is used.
@@ -64,7 +73,9 @@ def require() -> str:
         held = unpack(of_type)
         products = (x[:rows] @ held + bias for rows in _ROWS)
         activated = (activation(x @ held + bias, kind) for kind in Activation)
-        expected = [*products, *activated, held.T[ids]]
+        # Embeddings have eight bits or more.
+        looked_up = [] if dtype == _INT4 else [held.T[ids]]
+        expected = [*products, *activated, *looked_up]
         for result, reference in zip(results, expected, strict=True):
             if not _is_close(result, reference):
                 raise KernelsUnavailableError(
@@ -88,12 +99,27 @@ def require() -> str:
 def unpack(panels: Panels) -> np.ndarray:
     """Returns the packed matrix as [I, O] float32."""
     inputs, columns = panels.shape
+    if panels.values.dtype == np.uint8:
+        return _unpack_blocks(panels.values)[:inputs, :columns]
     values = panels.values.astype(np.float32)
     if panels.scales is None:
         return values.transpose(1, 0, 2).reshape(inputs, -1)[:, :columns]
     matrix = values.transpose(1, 3, 0, 2).reshape(-1, len(values) * PANEL_COLUMNS)
     scaled: np.ndarray = matrix[:inputs, :columns] * panels.scales
     return scaled
+
+
+def _unpack_blocks(values: np.ndarray) -> np.ndarray:
+    """Returns weights of four bits with the columns and inputs that fill them up."""
+    panels, blocks = values.shape[:2]
+    lines = values[:, :, 1:].reshape(panels, blocks, -1, PANEL_COLUMNS, QUAD)
+    quads = np.stack([lines & 15, lines >> 4], axis=3)  # [panels, blocks, lines, 2, columns, QUAD]
+    numbers = quads.transpose(1, 2, 3, 5, 0, 4).reshape(-1, SCALED, panels * PANEL_COLUMNS)
+    halves = np.ascontiguousarray(values[:, :, 0]).view(np.uint16).astype(np.uint32)
+    scales = (halves << 16).view(np.float32).reshape(panels, blocks, -1, PANEL_COLUMNS)
+    of_groups = scales.transpose(1, 2, 0, 3).reshape(-1, 1, panels * PANEL_COLUMNS)
+    matrix: np.ndarray = (numbers.astype(np.float32) - 8) * of_groups
+    return matrix.reshape(-1, panels * PANEL_COLUMNS)
 
 
 def whole_bytes(rng: np.random.Generator, rows: int, inputs: int) -> np.ndarray:
@@ -227,8 +253,9 @@ def _computed(
 
             products = [product(x[:rows]) for rows in _ROWS]
             activated = [product(x, kind) for kind in Activation]
-            looked_up = look_up(ids, values, one.shape, scales=scales)
-            results.append([*products, *activated, looked_up])
+            results.append([*products, *activated])
+            if values.dtype != tf.uint8:
+                results[-1].append(look_up(ids, values, one.shape, scales=scales))
         return results
 
     graph = tf.function(compute, jit_compile=True, autograph=False)

@@ -1,6 +1,7 @@
 """Loading a model of any family onto the device."""
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -34,7 +35,7 @@ from shaperouter_service.models.weight_loading import (
     read_now,
     warn_of_unused,
 )
-from shaperouter_service.models.weight_memory import variable
+from shaperouter_service.models.weight_memory import packed_type, variable
 from shaperouter_service.models.weights import DeviceKind, Role, Weights
 from shaperouter_service.models.whisper import Whisper
 
@@ -64,8 +65,11 @@ FAMILIES: Mapping[str, type[Family]] = {
     )
 }
 
-DType = Literal["float32", "bfloat16", "int8"]
-_SIZES: Mapping[DType, int] = {"float32": 4, "bfloat16": 2, "int8": 1}
+DType = Literal["float32", "bfloat16", "int8", "int4"]
+# Types that only the native kernels compute with.
+_PACKED_DTYPES: Sequence[DType] = ("int8", "int4")
+# Bytes of a number; those of four bits are with their scales.
+_SIZES: Mapping[DType, float] = {"float32": 4, "bfloat16": 2, "int8": 1, "int4": 0.5 + 2 / 32}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,9 +158,9 @@ def resolve_dtype(choice: Literal["auto"] | DType, *, packed: bool) -> DType:
     Raises:
         StartupError: This machine can't compute with that type.
     """
-    if choice == "int8" and not packed:
+    if choice in _PACKED_DTYPES and not packed:
         raise StartupError(
-            "dtype int8 needs a CPU with the native kernels, which are not in use here; use "
+            f"dtype {choice} needs a CPU with the native kernels, which are not in use here; use "
             "float32 or bfloat16"
         )
     if choice != "auto":
@@ -179,7 +183,7 @@ def read_family(checkpoint: Checkpoint) -> Family:
         method = quantized.get("quant_method") if isinstance(quantized, dict) else quantized
         raise config.error(
             f"quantization_config must be absent, got {method!r}: serve the checkpoint that it was "
-            "made from, with --dtype int8"
+            "made from, with --dtype int8 or int4"
         )
     kind = FAMILIES[model_type]
     # Checkpoints that were not saved by Transformers may name no architecture.
@@ -206,7 +210,7 @@ class Part(Protocol):
 
 
 def weight_bytes(checkpoint: Checkpoint, part: Part, dtype: DType, *, packed: bool) -> int:
-    """Estimates the memory of weights, without scales and padding.
+    """Estimates the memory of weights, without padding and the scales of columns.
 
     Args:
         checkpoint: The checkpoint, opened with `only_headers`.
@@ -217,11 +221,16 @@ def weight_bytes(checkpoint: Checkpoint, part: Part, dtype: DType, *, packed: bo
     Raises:
         StartupError: See `load_model`.
     """
-    size = 0
+    size = 0.0
     for weight, array in part.read_weights(checkpoint, np.dtype(np.float32)):
-        is_matrix = array.ndim == 2 and part.roles.get(weight, Role.LINEAR) is not Role.UNPACKED
-        size += array.size * (_SIZES[dtype] if is_matrix or not packed else 4)
-    return size
+        role = part.roles.get(weight, Role.LINEAR)
+        held = dtype
+        if packed and (array.ndim != 2 or role is Role.UNPACKED):
+            held = "float32"
+        elif packed:
+            held = packed_type(tf.as_dtype(dtype), role).name
+        size += array.size * _SIZES[held]
+    return math.ceil(size)
 
 
 def unused_tensors(checkpoint: Checkpoint, family: Family) -> list[str]:

@@ -37,6 +37,15 @@ class _Place(NamedTuple):
     layers: int | None
 
 
+def packed_type(dtype: tf.DType, role: Role) -> tf.DType:
+    """Returns the type that a matrix of this role is packed in if the others are of `dtype`.
+
+    Embeddings have at least eight bits: four cost as much accuracy there as in all layers together,
+    and each step of a generation looks up one of them and multiplies by all of them.
+    """
+    return tf.int8 if dtype.name == "int4" and role is Role.VOCABULARY else dtype
+
+
 class WeightMemory:
     """The memory of weights that are packed and stacked for the native kernels.
 
@@ -49,10 +58,10 @@ class WeightMemory:
 
         Args:
             layout: Its stacks and roles; a family.
-            packed_dtype: Type to pack matrices in.
+            packed_dtype: Type to pack matrices in; see `packed_type`.
         """
         self._layout = layout
-        self._dtype = np.dtype(packed_dtype.as_numpy_dtype)
+        self._dtype = packed_dtype
         stacks = "|".join(map(re.escape, layout.stacks))
         self._of_layer = re.compile(rf"({stacks})\.(\d+)\.(.+)")
         self._arrays: dict[str, np.ndarray] = {}
@@ -65,7 +74,8 @@ class WeightMemory:
             return  # in a stack whose memory was reserved with its first layer
         if array.ndim == 2 and self._role(name) is not Role.UNPACKED:
             shape = self._matrix(name, array).shape
-            self._panels[place.name] = Panels.empty(shape, self._dtype, place.layers)
+            dtype = np.dtype(packed_type(self._dtype, self._role(name)).as_numpy_dtype)
+            self._panels[place.name] = Panels.empty(shape, dtype, place.layers)
         else:
             stack = () if place.layers is None else (place.layers,)
             self._arrays[place.name] = aligned((*stack, *array.shape), array.dtype)

@@ -49,7 +49,7 @@ class EngineConfig:
     """
 
     models: Mapping[str, Path]
-    dtype: Literal["auto", "float32", "bfloat16", "int8"]
+    dtype: Literal["auto", "float32", "bfloat16", "int8", "int4"]
     slots: int
     queue_limit: int
     compile_threads: int

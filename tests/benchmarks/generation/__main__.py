@@ -110,7 +110,7 @@ def _conditions(result: Result) -> str:
     return (
         f"{found['date']}, {found['cpu']}, {found['cores']} cores, {found['memory_gib']} GiB, load "
         f"{found['load_before']:.1f} before; {found['minutes']} minutes. GPT-2 small with random "
-        f"weights, in float32 but where it says int8; {found['cores']} threads for each."
+        f"weights, in float32 but where it says otherwise; {found['cores']} threads for each."
     )
 
 

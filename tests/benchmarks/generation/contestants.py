@@ -57,6 +57,13 @@ ENGINE_INT8 = Entry(
     module="peer_shaperouter",
     options=[f"--slots={SLOTS}", "--dtype=int8"],
 )
+ENGINE_INT4 = Entry(
+    name="shaperouter-int4",
+    label="Shaperouter, engine, int4",
+    environment=".venv",
+    module="peer_shaperouter",
+    options=[f"--slots={SLOTS}", "--dtype=int4"],
+)
 SERVICE = Entry(
     name="shaperouter-grpc",
     label="Shaperouter, gRPC",
@@ -104,7 +111,7 @@ CTRANSLATE2_INT8 = Entry(
     converted=True,
 )
 # Contestants with weights of fewer bits, whose tokens differ.
-ROUNDED = (ENGINE_INT8, CTRANSLATE2_INT8)
+ROUNDED = (ENGINE_INT8, ENGINE_INT4, CTRANSLATE2_INT8)
 # The reference: Shaperouter promises the same results as its `generate`.
 REFERENCE = TRANSFORMERS_TORCH
 
@@ -112,6 +119,7 @@ ENTRIES = (
     ENGINE,
     ENGINE_XLA,
     ENGINE_INT8,
+    ENGINE_INT4,
     SERVICE,
     TRANSFORMERS_XLA,
     TRANSFORMERS_EAGER,

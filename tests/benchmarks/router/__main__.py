@@ -20,10 +20,16 @@ from common.publishing import publish_section
 from common.tables import Spread, Table, Target, targets_table
 from common.terminal import console
 
-from .client import METHODS, Figures, Load, drive
+from .answers import TOKENS
+from .client import METHODS, STREAM, UNARY, Figures, Load, drive
+from .doors import COMPARED, COMPARISONS, door_tables
+from .doors import HEADING as DOORS_HEADING
+from .doors import INTRODUCTION as DOORS_INTRODUCTION
 from .processes import Routed, pinned, proxying, routing, working
 
 CONCURRENCIES = (1, 32, 256)
+# The methods that the proxy forwards.
+PROXIED = (UNARY, STREAM)
 PROFILED = 32
 # Targets.
 MOST_CPU_MILLISECONDS, MOST_OF_A_PROXY = 1.0, 1.3
@@ -89,7 +95,7 @@ class Benchmark:
             proxying(self.directory, self.core) as proxy,
             console.status("") as status,
         ):
-            for method, concurrency in product(METHODS, CONCURRENCIES):
+            for method, concurrency in product(PROXIED, CONCURRENCIES):
                 status.update(f"{method}, {concurrency} under way")
                 rounds = [
                     (
@@ -107,6 +113,26 @@ class Benchmark:
             text = "\n\n".join([INTRODUCTION, *(table.markdown() for table in tables)])
             publish_section(HEADING, text, before=NEXT_HEADING)
 
+    def compare_doors(self, *, publish: bool) -> None:
+        """Measures the doors of the router in turn, and prints tables."""
+        found: dict[str, list[list[Figures]]] = {}
+        with routing(self.directory, self.core) as router, console.status("") as status:
+            for comparison in COMPARISONS:
+                status.update(comparison.name)
+                found[comparison.name] = [
+                    [
+                        self._drive(router, method, COMPARED, tokens=comparison.tokens)
+                        for method in comparison.methods
+                    ]
+                    for _ in range(self.rounds)
+                ]
+        tables = list(door_tables(found))
+        for table in tables:
+            table.show(console)
+        if publish:
+            text = "\n\n".join([DOORS_INTRODUCTION, *(table.markdown() for table in tables)])
+            publish_section(DOORS_HEADING, text, before=NEXT_HEADING)
+
     def profile(self) -> None:
         """Prints a profile of the router."""
         for method in METHODS:
@@ -118,14 +144,18 @@ class Benchmark:
             stats.sort_stats("cumulative").print_stats(OWN_CODE, PROFILE_LINES)
             stats.sort_stats("tottime").print_stats(PROFILE_LINES)
 
-    def _drive(self, routed: Routed, method: str, concurrency: int) -> Figures:
+    def _drive(
+        self, routed: Routed, method: str, concurrency: int, *, tokens: int = TOKENS
+    ) -> Figures:
         load = Load(
             address=routed.address,
+            http_port=routed.http_port,
             router=routed.pid,
             worker=self.worker,
             method=method,
             concurrency=concurrency,
             seconds=self.seconds,
+            tokens=tokens,
         )
         return self.client.submit(drive, load).result()
 
@@ -142,11 +172,16 @@ def main() -> None:
     parser.add_argument(
         "--publish", action="store_true", help="write the tables to docs/measurements.md"
     )
+    parser.add_argument(
+        "--doors", action="store_true", help="compare HTTP with gRPC instead of a proxy"
+    )
     parser.add_argument("--profile", action="store_true", help="profile the router instead")
     arguments = parser.parse_args()
     with _prepared(arguments.seconds, arguments.rounds) as benchmark:
         if arguments.profile:
             benchmark.profile()
+        elif arguments.doors:
+            benchmark.compare_doors(publish=arguments.publish)
         else:
             benchmark.measure(publish=arguments.publish)
 
@@ -196,7 +231,7 @@ def _figures(found: Mapping[Key, Pair]) -> Table:
 
 
 def _targets(found: Mapping[Key, Pair]) -> Iterator[Target]:
-    for method in METHODS:
+    for method in PROXIED:
         pairs = [found[method, concurrency] for concurrency in CONCURRENCIES]
         yield Target(
             text=f"{method}: milliseconds of the router's CPU for a request",

@@ -12,11 +12,15 @@ from shaperouter.v1 import generation_pb2
 MODEL = "tiny"
 # A real tokenizer, because routers tokenize and detokenize.
 TOKENIZER = Path(__file__).parents[3] / "service" / "shaperouter_service" / "builtin" / "demo"
-TOKENS = 32
-CHUNKS = [list(range(start, start + 8)) for start in range(300, 300 + TOKENS, 8)]
+CHUNK, TOKENS = 8, 32
+# The length of answers whose chunks come one after the other.
+LONG = 48 * CHUNK
+# The chunks of the longest answer; a shorter one has the first of them.
+CHUNKS = [list(range(start, start + CHUNK)) for start in range(300, 300 + LONG, CHUNK)]
 UNARY = "/shaperouter.v1.GenerationService/Generate"
 STREAM = "/shaperouter.v1.GenerationService/GenerateStream"
 
+_SHORT = CHUNKS[: TOKENS // CHUNK]
 _TEXT = "The router sends each request to a worker whose graph covers it, which answers."
 _COMPLETION = generation_pb2.Completion(
     request_id=32 * "f",
@@ -28,7 +32,7 @@ _COMPLETION = generation_pb2.Completion(
 )
 _UNARY = generation_pb2.GenerateResponse(
     sequences=[
-        generation_pb2.Sequence(text=_TEXT, token_ids=itertools.chain.from_iterable(CHUNKS))
+        generation_pb2.Sequence(text=_TEXT, token_ids=itertools.chain.from_iterable(_SHORT))
     ],
     completion=_COMPLETION,
 ).SerializeToString()
@@ -37,7 +41,7 @@ _STREAM = [
         generation_pb2.GenerateStreamResponse(
             delta=generation_pb2.Delta(text=_TEXT[:20], token_ids=tokens)
         ).SerializeToString()
-        for tokens in CHUNKS
+        for tokens in _SHORT
     ),
     generation_pb2.GenerateStreamResponse(
         completion=generation_pb2.StreamCompletion(completion=_COMPLETION)

@@ -1,8 +1,10 @@
 """The processes, each on its cores."""
 
 import contextlib
+import json
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +18,7 @@ from harness.waiting import TIMEOUT, wait_until
 from .answers import MODEL, TOKENIZER
 from .proxy import serve_proxy
 
+CHAT_TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
 READY = '"event": "ready"'
 
 
@@ -26,10 +29,12 @@ class Routed:
     Attributes:
         address: Address of its gRPC server.
         pid: Its process id.
+        http_port: Its port for HTTP; 0 for none.
     """
 
     address: str
     pid: int
+    http_port: int = 0
 
 
 @contextlib.contextmanager
@@ -77,7 +82,7 @@ def routing(directory: Path, core: int, *, profile: Path | None = None) -> Itera
                 "-m",
                 "shaperouter_service",
                 "router",
-                f"--model={MODEL}={TOKENIZER}",
+                f"--model={MODEL}={_conversing(directory / 'model')}",
                 f"--worker=unix:{directory / 'worker'}",
                 f"--listen={address}",
                 "--http-listen=127.0.0.1:0",
@@ -95,10 +100,19 @@ def routing(directory: Path, core: int, *, profile: Path | None = None) -> Itera
 
     try:
         wait_until(ready)
-        yield Routed(address=address, pid=process.pid)
+        lines = [json.loads(line) for line in log.read_text().splitlines() if "{" in line]
+        (port,) = [line["http_port"] for line in lines if line["event"] == "listening"]
+        yield Routed(address=address, pid=process.pid, http_port=port)
     finally:
         process.terminate()
         process.wait(TIMEOUT)
+
+
+def _conversing(directory: Path) -> Path:
+    """Copies the tokenizer's checkpoint, and gives it the chat template that it lacks."""
+    shutil.copytree(TOKENIZER, directory, dirs_exist_ok=True)
+    (directory / "chat_template.jinja").write_text(CHAT_TEMPLATE)
+    return directory
 
 
 def _serve_worker(address: Path) -> None:

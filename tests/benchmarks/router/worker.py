@@ -24,11 +24,20 @@ from shaperouter_service.worker.engine import Engine
 from shaperouter_service.worker.run import Ended, Run
 from shaperouter_service.worker.server import SERVICE, Changes, WorkerServicer
 
-from .answers import CHUNKS, MODEL, TOKENIZER, BareAnswers
+from .answers import CHUNK, CHUNKS, MODEL, TOKENIZER, TOKENS, BareAnswers
+
+# Room for the longest answers.
+MAX_LENGTH = 512
+# Seconds between the chunks of long runs.
+_PERIOD = 0.02
 
 
 class InstantEngine:
-    """Answers each run at once with the same tokens, from a thread like the device's."""
+    """Answers with always the same tokens, from a thread like the device's.
+
+    Short runs are answered at once. Long runs get their chunks together, one in each period, as
+    from a device that advances a batch.
+    """
 
     def __init__(self, changes: Changes) -> None:
         """Has all graphs of its ladders."""
@@ -63,16 +72,35 @@ class InstantEngine:
         return {}
 
     def _answer(self) -> None:
+        long: dict[Run, Iterator[list[int]]] = {}
+        tick = time.monotonic()
         while True:
-            run = self._runs.get()
+            try:
+                run = self._runs.get(timeout=max(0, tick - time.monotonic()) if long else None)
+            except queue.Empty:
+                tick = time.monotonic() + _PERIOD
+                for each, chunks in list(long.items()):
+                    if tokens := next(chunks, None):
+                        each.emit(NewTokens(tokens))
+                    else:
+                        self._end(each)
+                        del long[each]
+                continue
             timings = run.timings
             timings.admitted = timings.prefill_started = timings.first_token = time.monotonic()
-            for tokens in CHUNKS:
+            chunks = iter(CHUNKS[: run.max_new_tokens // CHUNK])
+            if run.max_new_tokens > TOKENS:
+                long[run] = chunks
+                continue
+            for tokens in chunks:
                 run.emit(NewTokens(tokens))
-            for graph in self._graphs:
-                run.use(graph, graph, 0.001)
-            timings.ended = time.monotonic()
-            run.emit(Ended(FinishReason.LENGTH))
+            self._end(run)
+
+    def _end(self, run: Run) -> None:
+        for graph in self._graphs:
+            run.use(graph, graph, 0.001)
+        run.timings.ended = time.monotonic()
+        run.emit(Ended(FinishReason.LENGTH))
 
 
 def serve_worker(address: Path) -> None:
@@ -96,6 +124,10 @@ def _snapshot() -> Snapshot:
     fake = FakeWorker("worker-0", Path(), [MODEL])
     (model,) = fake.models
     model.vocab_size = json.loads((TOKENIZER / "config.json").read_text())["vocab_size"]
+    model.max_length = MAX_LENGTH
+    for lane in model.ladders.lanes:
+        lane.decode_lengths.append(lane.beams * MAX_LENGTH)
+    model.ladders.prefill_lengths.append(MAX_LENGTH)
     message = worker_pb2.WatchResponse(
         worker=fake.name,
         incarnation="1",

@@ -24,7 +24,7 @@ CompileModeName = Literal["lazy", "warm", "frozen"]
 class EngineOptions:
     """Values of `engine_options`, whose help says what each is."""
 
-    dtype: Literal["auto", "float32", "bfloat16", "int8"]
+    dtype: Literal["auto", "float32", "bfloat16", "int8", "int4"]
     kernels: Literal["auto", "off"]
     slots: int
     max_length: int | None
@@ -81,12 +81,13 @@ engine_options = options_of(
     "engine",
     option(
         "--dtype",
-        type=click.Choice(["auto", "float32", "bfloat16", "int8"]),
+        type=click.Choice(["auto", "float32", "bfloat16", "int8", "int4"]),
         default="auto",
         help="Data type of the weights. auto is bfloat16 on a GPU and float32 elsewhere. On a CPU "
         "with the native kernels, everything else is float32, except that inputs of products "
-        "with int8 weights are rounded to 8 bits in groups of 128. Without the kernels, "
-        "caches and computations use this type too; bfloat16 is then slower, and int8 is not "
+        "with int8 or int4 weights are rounded to 8 bits in groups of 128. int4 weights share a "
+        "scale in groups of 32; embeddings then stay in int8. Without the kernels, caches and "
+        "computations use this type too; bfloat16 is then slower, and int8 and int4 are not "
         "available.",
     ),
     option(

@@ -16,6 +16,7 @@ from shaperouter_service.edge.console.values import (
     worker_row,
 )
 from shaperouter_service.routing.served_model import ServedModel
+from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.snapshots import Snapshot
 from shaperouter_service.serving.call import Call
 from shaperouter_service.serving.core import Core
@@ -26,6 +27,8 @@ Rows = Mapping[str, Row]
 
 # Watchers that look within this time after another one see the same.
 _FRESH = INTERVAL / 2
+# Maximum share of a core that rows may cost to make: of a large fleet they are made more seldom.
+_MAX_SHARE = 0.01
 
 
 class Board:
@@ -34,22 +37,23 @@ class Board:
     def __init__(self, core: Core) -> None:
         """Starts empty; nothing is made before somebody looks."""
         self._core = core
-        self._looked_at = float("-inf")
+        self._next_look = float("-inf")
         self._sections: dict[str, dict[str, Row]] = {
             name: {} for name in ("models", "workers", "losses", "graphs", "requests")
         }
         self._totals: Row = {}
-        # Of each worker its last snapshot, and the marks and rows of its graphs.
+        # Of each worker its last snapshot, and of each of its graphs the marks, key and row.
         self._snapshots: dict[str, Snapshot] = {}
-        self._graphs: dict[str, dict[str, tuple[tuple[object, ...], Row]]] = {}
+        self._graphs: dict[str, dict[Signature, tuple[tuple[object, ...], str, Row]]] = {}
         # Of each model its ladders, and the lattices that they form.
         self._lattices: dict[str, tuple[object, list[Row]]] = {}
 
     def look(self) -> tuple[Mapping[str, Rows], Row]:
         """The rows of all sections, and the totals."""
-        if time.monotonic() - self._looked_at >= _FRESH:
+        if (begun := time.monotonic()) >= self._next_look:
             self._refresh()
-            self._looked_at = time.monotonic()
+            taken = time.monotonic() - begun
+            self._next_look = begun + max(_FRESH, taken / _MAX_SHARE)
         return self._sections, self._totals
 
     def _refresh(self) -> None:
@@ -88,17 +92,20 @@ class Board:
         for name, snapshot in snapshots.items():
             if snapshot is not self._snapshots.get(name):
                 self._graphs[name] = self._graphs_of(snapshot)
-            yield from ((key, row) for key, (_, row) in self._graphs[name].items())
+            yield from ((key, row) for _, key, row in self._graphs[name].values())
         self._snapshots = dict(snapshots)
 
-    def _graphs_of(self, snapshot: Snapshot) -> dict[str, tuple[tuple[object, ...], Row]]:
+    def _graphs_of(
+        self, snapshot: Snapshot
+    ) -> dict[Signature, tuple[tuple[object, ...], str, Row]]:
         known = self._graphs.get(snapshot.worker, {})
         graphs = {}
         for graph in snapshot.graphs:
-            key, marks = f"{graph.worker} {graph.signature}", graph_marks(graph)
-            before = known.get(key)
-            is_same = before is not None and before[0] == marks
-            graphs[key] = before if before and is_same else (marks, graph_row(graph))
+            signature, marks = graph.signature, graph_marks(graph)
+            before = known.get(signature)
+            if before is None or before[0] != marks:
+                before = marks, f"{graph.worker} {signature}", graph_row(graph)
+            graphs[signature] = before
         return graphs
 
 

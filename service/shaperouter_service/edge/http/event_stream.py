@@ -5,7 +5,7 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any, TypeAlias
 
-from sse_starlette import EventSourceResponse, ServerSentEvent
+from sse_starlette import EventSourceResponse
 
 from shaperouter_service.edge.http.errors import ErrorBody, error_body
 from shaperouter_service.errors import ServiceError
@@ -14,6 +14,8 @@ from shaperouter_service.errors import ServiceError
 PING = 10
 # Seconds that a caller may take to read a piece of a stream.
 READ_SECONDS = 60.0
+
+_ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 # Bodies of events; None for something that happened and has no event.
 Pieces: TypeAlias = AsyncGenerator[dict[str, Any] | None, None]
@@ -58,12 +60,12 @@ async def _events_of(
     last: str | None,
     *,
     are_typed: bool,
-) -> AsyncIterator[ServerSentEvent]:
+) -> AsyncIterator[bytes]:
     """The pieces as events, and the error if they end with one."""
 
-    def event(piece: Mapping[str, Any]) -> ServerSentEvent:
-        text = json.dumps(piece, ensure_ascii=False, separators=(",", ":"))
-        return ServerSentEvent(text, event=piece["type"] if are_typed else None)
+    def event(piece: Mapping[str, Any]) -> bytes:
+        name = f"event: {piece['type']}\n" if are_typed else ""
+        return f"{name}data: {_ENCODE(piece)}\n\n".encode()
 
     async with contextlib.aclosing(pieces):
         try:
@@ -76,4 +78,4 @@ async def _events_of(
             yield event(error_body(error))
             return
     if last is not None:
-        yield ServerSentEvent(last)
+        yield f"data: {last}\n\n".encode()

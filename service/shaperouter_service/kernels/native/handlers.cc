@@ -85,6 +85,8 @@ std::optional<WeightType> TypeOf(const ffi::AnyBuffer& weights) {
       return WeightType::kBFloat16;
     case ffi::S8:
       return WeightType::kInt8;
+    case ffi::U8:
+      return WeightType::kInt4;
     default:
       return std::nullopt;
   }
@@ -93,6 +95,10 @@ std::optional<WeightType> TypeOf(const ffi::AnyBuffer& weights) {
 // A stack of packed matrices: [L, panels, ...].
 bool ArePanels(const ffi::AnyBuffer& weights, WeightType type, int64_t inputs) {
   const auto dimensions = weights.dimensions();
+  if (type == WeightType::kInt4) {
+    return dimensions.size() == 5 && dimensions[2] == static_cast<int64_t>(BlockCount(inputs)) &&
+           dimensions[3] * dimensions[4] == static_cast<int64_t>(kBlockBytes);
+  }
   if (type == WeightType::kInt8) {
     return dimensions.size() == 5 && dimensions[2] == static_cast<int64_t>(QuadCount(inputs)) &&
            dimensions[3] == kPanelColumns && dimensions[4] == kQuad;
@@ -342,6 +348,8 @@ float Weight(const void* weights, WeightType type, size_t panel, size_t inputs, 
       return static_cast<const int8_t*>(
           weights)[(quad * kPanelColumns + column) * kQuad + input % kQuad];
     }
+    case WeightType::kInt4:
+      break;  // is refused
   }
   return 0;
 }
@@ -353,7 +361,8 @@ ffi::Error LookUp(ffi::BufferR1<ffi::S32> ids, ffi::AnyBuffer weights, Floats sc
   const int64_t inputs = out->dimensions()[1];
   const auto type = TypeOf(weights);
   const auto dimensions = weights.dimensions();
-  if (!type || !ArePanels(weights, *type, inputs) || dimensions[0] != 1 || dimensions[1] == 0 ||
+  if (!type || type == WeightType::kInt4 || !ArePanels(weights, *type, inputs) ||
+      dimensions[0] != 1 || dimensions[1] == 0 ||
       out->dimensions()[0] != ids.dimensions()[0]) {
     return ffi::Error::InvalidArgument("look_up: operands and results do not fit together");
   }

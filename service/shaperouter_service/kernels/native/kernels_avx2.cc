@@ -35,6 +35,31 @@ inline Ints Dot(Ints sums, const Quads& weights, int32_t x) {
   const __m256i pairs = _mm256_maddubs_epi16(weights.absolute, as_signed);
   return sums + (Ints)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
+
+// A group's products of unsigned by signed bytes are added up in 16 bits: 16 of them are at most
+// 16 * 15 * 127.
+struct Nibbles {
+  __m256i low;
+  __m256i high;
+};
+using Dots = __m256i;
+
+inline Nibbles LoadNibbles(const uint8_t* from) {
+  const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  const __m256i mask = _mm256_set1_epi8(15);
+  return {_mm256_and_si256(bytes, mask), _mm256_and_si256(_mm256_srli_epi16(bytes, 4), mask)};
+}
+
+inline Dots FirstDots(int32_t) { return _mm256_setzero_si256(); }
+
+inline Dots AddDots(Dots dots, __m256i weights, int32_t x) {
+  return _mm256_add_epi16(dots, _mm256_maddubs_epi16(weights, _mm256_set1_epi32(x)));
+}
+
+template <class Ints>
+inline Ints SumsOfDots(Dots dots, int32_t offset) {
+  return (Ints)_mm256_madd_epi16(dots, _mm256_set1_epi16(1)) + offset;
+}
 }  // namespace
 
 #include "kernels.inc"

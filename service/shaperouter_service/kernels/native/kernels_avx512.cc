@@ -37,6 +37,31 @@ inline Ints Dot(Ints sums, const Quads& weights, int32_t x) {
   const __m512i pairs = _mm512_maddubs_epi16(weights.absolute, as_signed);
   return sums + (Ints)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
 }
+
+// A group's products of unsigned by signed bytes are added up in 16 bits: 16 of them are at most
+// 16 * 15 * 127.
+struct Nibbles {
+  __m512i low;
+  __m512i high;
+};
+using Dots = __m512i;
+
+inline Nibbles LoadNibbles(const uint8_t* from) {
+  const __m512i bytes = _mm512_loadu_si512(from);
+  const __m512i mask = _mm512_set1_epi8(15);
+  return {_mm512_and_si512(bytes, mask), _mm512_and_si512(_mm512_srli_epi16(bytes, 4), mask)};
+}
+
+inline Dots FirstDots(int32_t) { return _mm512_setzero_si512(); }
+
+inline Dots AddDots(Dots dots, __m512i weights, int32_t x) {
+  return _mm512_add_epi16(dots, _mm512_maddubs_epi16(weights, _mm512_set1_epi32(x)));
+}
+
+template <class Ints>
+inline Ints SumsOfDots(Dots dots, int32_t offset) {
+  return (Ints)_mm512_madd_epi16(dots, _mm512_set1_epi16(1)) + offset;
+}
 }  // namespace
 
 #include "kernels.inc"

@@ -29,6 +29,29 @@ inline Ints Dot(Ints sums, const Quads& weights, int32_t x) {
   const int8x16_t bytes = vreinterpretq_s8_s32(vdupq_n_s32(x));
   return (Ints)vdotq_s32((int32x4_t)sums, weights.bytes, bytes);
 }
+
+struct Nibbles {
+  int8x16_t low;
+  int8x16_t high;
+};
+using Dots = int32x4_t;
+
+inline Nibbles LoadNibbles(const uint8_t* from) {
+  const uint8x16_t bytes = vld1q_u8(from);
+  return {vreinterpretq_s8_u8(vandq_u8(bytes, vdupq_n_u8(15))),
+          vreinterpretq_s8_u8(vshrq_n_u8(bytes, 4))};
+}
+
+inline Dots FirstDots(int32_t offset) { return vdupq_n_s32(offset); }
+
+inline Dots AddDots(Dots dots, int8x16_t weights, int32_t x) {
+  return vdotq_s32(dots, weights, vreinterpretq_s8_s32(vdupq_n_s32(x)));
+}
+
+template <class Ints>
+inline Ints SumsOfDots(Dots dots, int32_t) {
+  return (Ints)dots;
+}
 }  // namespace
 
 #include "kernels.inc"

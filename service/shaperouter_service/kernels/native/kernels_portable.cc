@@ -33,6 +33,33 @@ inline Ints Dot(Ints sums, const Quads& weights, int32_t x) {
   }
   return sums;
 }
+
+struct Nibbles {
+  Quads low;
+  Quads high;
+};
+typedef int32_t Dots __attribute__((vector_size(kLanes * sizeof(int32_t))));
+
+inline Nibbles LoadNibbles(const uint8_t* from) {
+  Nibbles nibbles;
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    for (size_t input = 0; input < 4; ++input) {
+      const uint8_t both = from[lane * 4 + input];
+      nibbles.low.bytes[lane][input] = both & 15;
+      nibbles.high.bytes[lane][input] = both >> 4;
+    }
+  }
+  return nibbles;
+}
+
+inline Dots FirstDots(int32_t offset) { return Dots{} + offset; }
+
+inline Dots AddDots(Dots dots, const Quads& weights, int32_t x) { return Dot(dots, weights, x); }
+
+template <class Ints>
+inline Ints SumsOfDots(Dots dots, int32_t) {
+  return dots;
+}
 }  // namespace
 
 #include "kernels.inc"

@@ -16,23 +16,11 @@ constexpr size_t kMaxPanels = 16;
 // Minimum panels of a piece, a multiple of the panels that kernels take at a time.
 constexpr size_t kMinPanels = 4;
 
-size_t WeightSize(WeightType type) {
-  switch (type) {
-    case WeightType::kFloat32:
-      return 4;
-    case WeightType::kBFloat16:
-      return 2;
-    case WeightType::kInt8:
-      return 1;
-  }
-  return 0;
-}
-
 // Panels that a thread takes at a time.
 size_t PiecePanels(const Product& product, const Kernels& kernels, size_t threads) {
   size_t panels;
   if (product.rows <= kernels.block_rows) {
-    panels = kPieceBytes / (product.inputs * kPanelColumns * WeightSize(product.type));
+    panels = kPieceBytes / PanelSize(product.type, product.inputs);
   } else {
     panels = std::min(PanelCount(product.columns) / (4 * threads), kMaxPanels);
   }
@@ -44,7 +32,7 @@ size_t PiecePanels(const Product& product, const Kernels& kernels, size_t thread
 void Multiply(const Product& product, const Kernels& kernels, const Pool& pool) {
   if (product.rows == 0) return;
   // A single row of floats needs no arranging.
-  if (product.rows > 1 || product.type == WeightType::kInt8) {
+  if (product.rows > 1 || IsRounded(product.type)) {
     const size_t blocks = (product.rows + kernels.block_rows - 1) / kernels.block_rows;
     const auto arrange = [&](size_t first, size_t last) { kernels.arrange(product, first, last); };
     if (product.rows * product.inputs <= kArrangedAlone) {

@@ -14,8 +14,17 @@ constexpr size_t kPanelColumns = 16;
 constexpr size_t kQuad = 4;
 // Inputs of a row that share a factor when the row is rounded to bytes.
 constexpr size_t kGroup = 128;
+// Inputs of a column that share a scale if weights have four bits.
+constexpr size_t kScaled = 32;
+// Such weights of a panel are in blocks of this many inputs, which are nine cache lines. One has the
+// scales, bfloat16 [2, 16], and the others have two quads each: one in the low four bits of the
+// bytes, the next in the high ones. Weights are stored as numbers from 0 to 15, which are 8 too
+// large.
+constexpr size_t kBlock = 64;
+constexpr size_t kBlockBytes = 9 * 64;
+constexpr int32_t kNibbleOffset = 8;
 
-enum class WeightType { kFloat32, kBFloat16, kInt8 };
+enum class WeightType { kFloat32, kBFloat16, kInt8, kInt4 };
 
 // Applied to a sum x. Relu: max(x, 0). Gelu: x times the normal distribution function, exactly or
 // by tanh (Hendrycks and Gimpel 2016). Silu: x times the logistic function of x.
@@ -27,6 +36,11 @@ enum class Activation { kNone, kRelu, kGelu, kGeluTanh, kSilu };
 // factor that makes its largest number 127. Products and sums of bytes are exact; the sums of the
 // groups are scaled and added up in floats.
 //
+// With int4 weights, from -8 to 7, x is rounded in the same way. Each 32 inputs of a column have a
+// scale of their own. It has 8 significant bits, so that the product with the exact sum of these
+// inputs, which has 15, is exact, too. So the sums of each 128 inputs have the same bits on every
+// processor, and so have the whole sums, as they are scaled and added with two roundings.
+//
 // Every sum is computed in the order of the inputs, whatever the number of rows, so a row's results
 // depend neither on the other rows nor on how the work was split.
 struct Product {
@@ -36,7 +50,8 @@ struct Product {
 
   const float* x;  // [M, I]
   // Panels, the last one padded with zeros: [ceil(O / 16), I, 16]; for int8, from -127 to 127,
-  // [ceil(O / 16), ceil(I / 4), 16, 4], with the inputs padded with zeros, too.
+  // [ceil(O / 16), ceil(I / 4), 16, 4], with the inputs padded with zeros, too; for int4, blocks,
+  // [ceil(O / 16), ceil(I / 64), kBlockBytes], padded likewise.
   const void* weights;
   WeightType type;
   const float* scales;  // [O], or null
@@ -52,10 +67,37 @@ constexpr size_t PanelCount(size_t columns) {
 }
 constexpr size_t QuadCount(size_t inputs) { return (inputs + kQuad - 1) / kQuad; }
 constexpr size_t GroupCount(size_t inputs) { return (inputs + kGroup - 1) / kGroup; }
+constexpr size_t BlockCount(size_t inputs) { return (inputs + kBlock - 1) / kBlock; }
+
+constexpr bool IsRounded(WeightType type) {
+  return type == WeightType::kInt8 || type == WeightType::kInt4;
+}
+
+// Bytes of a panel.
+constexpr size_t PanelSize(WeightType type, size_t inputs) {
+  switch (type) {
+    case WeightType::kFloat32:
+      return inputs * kPanelColumns * 4;
+    case WeightType::kBFloat16:
+      return inputs * kPanelColumns * 2;
+    case WeightType::kInt8:
+      return QuadCount(inputs) * kQuad * kPanelColumns;
+    case WeightType::kInt4:
+      return BlockCount(inputs) * kBlockBytes;
+  }
+  return 0;
+}
 
 // Number of 4-byte words of an arranged row.
 constexpr size_t RowSize(WeightType type, size_t inputs) {
-  return type == WeightType::kInt8 ? QuadCount(inputs) + 2 * GroupCount(inputs) : inputs;
+  switch (type) {
+    case WeightType::kInt8:
+      return QuadCount(inputs) + 2 * GroupCount(inputs);
+    case WeightType::kInt4:
+      return BlockCount(inputs) * (kBlock / kQuad + kBlock / kScaled) + GroupCount(inputs);
+    default:
+      return inputs;
+  }
 }
 
 }  // namespace shaperouter
