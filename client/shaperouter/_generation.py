@@ -75,6 +75,8 @@ class Usage:
         generated_tokens: New tokens of all returned sequences, including end tokens.
         source_tokens: Tokens of the source; 0 without one.
         padded_source_tokens: Tokens that were computed for them, including padding.
+        cached_prompt_tokens: Tokens of the prompt that an earlier request had in common with it, so
+            that they were not computed.
     """
 
     prompt_tokens: int
@@ -82,6 +84,7 @@ class Usage:
     generated_tokens: int
     source_tokens: int = 0
     padded_source_tokens: int = 0
+    cached_prompt_tokens: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -151,7 +151,8 @@ def test_no_cache_is_copied(compiled: Compiled) -> None:
     copies = [
         value
         for value in compiled.temporary_values()
-        if math.prod(value[2]) % compiled.cache_elements == 0
+        # A kernel's results and its working memory can be as large, but are no copies.
+        if value[1] != "custom-call" and math.prod(value[2]) % compiled.cache_elements == 0
     ]
     assert not copies
 

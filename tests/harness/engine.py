@@ -387,6 +387,7 @@ class Bench:
         grammar: str = "",
         prompt_logprobs: int | None = None,
         scored: int = 0,
+        prefix_scope: str = "",
         **options: Any,
     ) -> Collected:
         """Runs or continues a request; the options are those of `Options.of`."""
@@ -414,6 +415,7 @@ class Bench:
             logprobs=options.get("logprobs"),
             prompt_logprobs=prompt_logprobs,
             scored=scored,
+            prefix_scope=prefix_scope,
             options=Options.of(max_new_tokens=max_new_tokens, **options),
             emit=events.put,
             timings=Timings(arrived=0.0),

@@ -22,6 +22,7 @@ from shaperouter_service.routing.snapshots import (
     GraphState,
     Histogram,
     LaneReport,
+    PrefixReport,
     Snapshot,
     StartTimes,
 )
@@ -127,4 +128,5 @@ def _snapshot() -> Snapshot:
         ],
         lanes=[LaneReport(model="demo", beams=1, total_slots=1)],
         call_queues=[CallQueueReport(model="demo")],
+        prefixes=[PrefixReport(model="demo")],
     )

@@ -209,18 +209,20 @@ class Sequence(_message.Message):
     def __init__(self, text: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., finish_reason: _Optional[_Union[FinishReason, str]] = ..., score: _Optional[float] = ..., logprobs: _Optional[_Iterable[_Union[TokenLogprobs, _Mapping]]] = ...) -> None: ...
 
 class Usage(_message.Message):
-    __slots__ = ("prompt_tokens", "padded_prompt_tokens", "generated_tokens", "source_tokens", "padded_source_tokens")
+    __slots__ = ("prompt_tokens", "padded_prompt_tokens", "generated_tokens", "source_tokens", "padded_source_tokens", "cached_prompt_tokens")
     PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PADDED_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     GENERATED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     SOURCE_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PADDED_SOURCE_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     prompt_tokens: int
     padded_prompt_tokens: int
     generated_tokens: int
     source_tokens: int
     padded_source_tokens: int
-    def __init__(self, prompt_tokens: _Optional[int] = ..., padded_prompt_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., source_tokens: _Optional[int] = ..., padded_source_tokens: _Optional[int] = ...) -> None: ...
+    cached_prompt_tokens: int
+    def __init__(self, prompt_tokens: _Optional[int] = ..., padded_prompt_tokens: _Optional[int] = ..., generated_tokens: _Optional[int] = ..., source_tokens: _Optional[int] = ..., padded_source_tokens: _Optional[int] = ..., cached_prompt_tokens: _Optional[int] = ...) -> None: ...
 
 class Timings(_message.Message):
     __slots__ = ("queue_seconds", "stall_seconds", "prefill_seconds", "decode_seconds", "time_to_first_token_seconds", "total_seconds", "route_seconds")

@@ -68,6 +68,7 @@ def check(
         kernels=engine.kernels,
         slots=engine.slots,
         max_length=engine.max_length,
+        prefix_cache_bytes=engine.prefix_cache_memory,
         max_graphs=engine.max_graphs,
         workers=workers,
         warm=parse_warm(engine.warm, engine.compile_mode),

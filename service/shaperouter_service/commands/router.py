@@ -69,6 +69,7 @@ def router(
         health_listen=common.health_address,
         tls=tls.server(),
         tokens=router.tokens,
+        shares_prefixes=router.share_prefixes == "all",
         worker_tls=worker_tls.workers(),
         ready_without_workers=ready_when == "listening",
     )

@@ -66,6 +66,7 @@ def serve(
         health_listen=common.health_address,
         tls=tls.server(),
         tokens=router.tokens,
+        shares_prefixes=router.share_prefixes == "all",
     )
     cores = max(1, usable_cores() // workers)
     shared = replace(

@@ -112,6 +112,7 @@ def worker(
             warm=parse_warm(engine.warm, engine.compile_mode),
             max_graphs=engine.max_graphs,
             max_memory_bytes=engine.max_memory.bytes_for(1),
+            prefix_cache_bytes=engine.prefix_cache_memory,
             prefill_lengths=lengths_of_models("prefill-lengths", engine.prefill_lengths, names),
             decode_lengths=lengths_of_models("decode-lengths", engine.decode_lengths, names),
             encode_lengths=lengths_of_models("encode-lengths", engine.encode_lengths, names),

@@ -18,6 +18,7 @@ from shaperouter_service.decoding.tf_internals import (
     variable_shape,
 )
 from shaperouter_service.models import Model
+from shaperouter_service.routing.prefixes import BLOCK
 
 
 class Shape(NamedTuple):
@@ -63,7 +64,12 @@ class Caches:
     def bytes(self) -> int:
         """Size in memory."""
         rows, length, source_length = self._shape
-        return rows * (length + source_length) * self._model.kv_cache_bytes_per_token
+        return rows * (length + source_length) * self.bytes_per_token
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Size of a position in memory."""
+        return self._model.kv_cache_bytes_per_token
 
     def reshape(self, kept: Sequence[int], shape: Shape) -> None:
         """Changes the shape.
@@ -106,6 +112,35 @@ class Caches:
             tf.constant(row), tf.constant(other_row), *handles, *other.tokens, *other.source
         )
 
+    def copy_block(self, row: int, start: int, length: int) -> list[tf.Tensor]:
+        """Copies some positions of tokens of a row: a tensor [1, L, H, length, D] of each cache."""
+        block: Sequence[tf.Tensor] = _copy_block(len(self.tokens), length, self._model.dtype)(
+            tf.constant(row), tf.constant(start), *self.tokens
+        )
+        return list(block)
+
+    def load_blocks(self, row: int, blocks: Sequence[Sequence[tf.Tensor]]) -> None:
+        """Overwrites the positions of tokens of a row: with blocks from the first on, then zeros.
+
+        Args:
+            row: The row.
+            blocks: What `copy_block` returned for positions that follow each other, as many as fit.
+        """
+        rows, length, _ = self._shape
+        for handle, parts in zip(self.tokens, zip(*blocks, strict=True), strict=True):
+            # Eager, because the number of blocks is part of a trace.
+            first = parts[0].shape
+            rest = length - sum(part.shape[3] for part in parts)
+            zeros = tf.zeros([1, first[1], first[2], rest, first[4]], self._model.dtype)
+            values = tf.concat([*parts, zeros], axis=3)
+            if rows == 1:
+                # The variable takes the tensor over, without a copy.
+                assign_variable(handle, values)
+            else:
+                tf.raw_ops.ResourceScatterUpdate(
+                    resource=handle, indices=tf.constant([row]), updates=values
+                )
+
 
 def _zeros(shapes: Sequence[Sequence[int]], dtype: tf.DType) -> list[tf.Tensor]:
     """Returns handles of new variables; a variable lives as long as its handle."""
@@ -143,7 +178,9 @@ def prepare(model: Model) -> None:
     caches = Caches(model, shape)
     caches.copy_row(0, caches, 0)
     # A change to the same shape would do nothing.
-    caches.reshape([0], shape._replace(length=2))
+    caches.reshape([0], shape._replace(length=BLOCK))
+    if not caches.source:
+        caches.copy_block(0, 0, BLOCK)
 
 
 # XLA compiles none of these: they fill and copy, with shapes known only at run time.
@@ -195,6 +232,27 @@ def _copy_row(caches: int, dtype: tf.DType) -> tf.types.experimental.ConcreteFun
     scalar = tf.TensorSpec([], tf.int32)
     return tf.function(copy_row, autograph=False).get_concrete_function(
         scalar, scalar, *_handle_specs(2 * caches)
+    )
+
+
+@functools.cache
+def _copy_block(
+    caches: int, length: int, dtype: tf.DType
+) -> tf.types.experimental.ConcreteFunction:
+    def copy_block(row: tf.Tensor, start: tf.Tensor, *handles: tf.Tensor) -> list[tf.Tensor]:
+        # [1, L, H, length, D]
+        return [
+            tf.slice(
+                read_variable(handle, dtype),
+                tf.stack([row, 0, 0, start, 0]),
+                [1, -1, -1, length, -1],
+            )
+            for handle in handles
+        ]
+
+    scalar = tf.TensorSpec([], tf.int32)
+    return tf.function(copy_block, autograph=False).get_concrete_function(
+        scalar, scalar, *_handle_specs(caches)
     )
 
 

@@ -24,6 +24,10 @@ from shaperouter_service.decoding.scores import token_logprobs
 from shaperouter_service.decoding.search import Logprobs
 from shaperouter_service.models import Model
 
+# Tokens of a short piece. What is left to read of a prompt that begins like an earlier one is often
+# a question of a few words.
+SHORT_PIECE = 32
+
 
 class Piece(NamedTuple):
     """A piece of prompts that was read.
@@ -31,12 +35,14 @@ class Piece(NamedTuple):
     Attributes:
         is_last: Whether the prompts have been read completely.
         start: Position of its first token.
+        tokens: Number of tokens computed for each row, padding included.
         logprobs: [R, P, ...], log-probabilities of the tokens after those of the piece; undefined
             after the end of a prompt. None unless the program scores.
     """
 
     is_last: bool
     start: int
+    tokens: int
     logprobs: Logprobs | None
 
 
@@ -48,6 +54,8 @@ class _Inputs(NamedTuple):
         lengths: [R] int32, number of tokens to read in each row, over all pieces.
         active: [R] bool, the rows to read.
         start: int32, position of the piece's first token.
+        is_short: bool, whether to read only the first SHORT_PIECE tokens of the piece; empty for a
+            program that reads no short pieces.
         source_lengths: [R] int32, positions of the sources; empty without an encoder.
         rules: Rules of R transcripts; empty for models that do not transcribe.
         no_speech: [R] float32, see `State`.
@@ -59,6 +67,7 @@ class _Inputs(NamedTuple):
     lengths: Any
     active: Any
     start: Any
+    is_short: Any
     source_lengths: Any
     rules: Any
     no_speech: Any
@@ -91,10 +100,11 @@ class PrefillProgram(Program):
     newest one. The logits after them are not used.
 
     If P equals T, a call reads whole prompts. If P is smaller, a prompt takes several calls, and
-    other requests can run between them.
+    other requests can run between them. With the native kernels, a call whose rows have few tokens
+    left reads a short piece, in a loop of its own.
 
     Attributes:
-        piece: P, tokens per call.
+        piece: P, maximum number of tokens per call.
         scores: Whether it also computes the log-probabilities of the tokens that it reads.
     """
 
@@ -124,15 +134,19 @@ class PrefillProgram(Program):
             start: Number of tokens of the prompts that have been read.
             likeliest: Whether to look for the likeliest tokens; only if it scores.
         """
-        # The last piece may read some tokens again, so as not to write beyond the cache.
-        start = min(start, self.length - self.piece)
-        end = start + self.piece
-        # All hypotheses of a row have the same prompt.
-        tokens = batch.state.tokens[:, 0, start:end]
         lengths = batch.state.read_lengths
+        longest = max(lengths[row] for row in active)
+        is_short = self._reads_short and longest - start <= SHORT_PIECE
+        size = SHORT_PIECE if is_short else self.piece
+        # The last piece may read some tokens again, so as not to write beyond the cache.
+        start = min(start, self.length - size)
+        end = start + size
+        tokens = np.zeros([self.rows, self.piece], np.int32)
+        # All hypotheses of a row have the same prompt.
+        tokens[:, :size] = batch.state.tokens[:, 0, start:end]
         mask = np.zeros([self.rows], np.bool_)
         mask[list(active)] = True
-        inputs = self._inputs(batch, tokens, mask, start)
+        inputs = self._inputs(batch, tokens, mask, start, is_short=is_short)
         if self.scores:
             next_tokens = np.zeros_like(tokens)
             known = batch.state.tokens[:, 0, start + 1 : end + 1]
@@ -140,10 +154,19 @@ class PrefillProgram(Program):
             inputs = inputs._replace(next_tokens=next_tokens, likeliest=np.bool_(likeliest))
         outputs = self._run(batch, inputs)
         batch.state = batch.state._replace(no_speech=outputs.no_speech)
-        is_last = max(lengths[row] for row in active) <= end
+        is_last = longest <= end
         if is_last and not batch.state.has_source:
             batch.logits = outputs.logits
-        return Piece(is_last, start, outputs.logprobs or None)
+        return Piece(is_last, start, size, outputs.logprobs or None)
+
+    @property
+    def _reads_short(self) -> bool:
+        """Whether it has a loop for short pieces.
+
+        Without the kernels the loop would contain all layers, and take long to compile.
+        """
+        has_more = bool(self.source_length) or self.scores
+        return self.model.weights.is_packed and self.piece > SHORT_PIECE and not has_more
 
     @property
     def label(self) -> str:
@@ -174,6 +197,7 @@ class PrefillProgram(Program):
                 lengths=lengths,
                 active=tf.TensorSpec([self.rows], tf.bool),
                 start=tf.TensorSpec([], tf.int32),
+                is_short=tf.TensorSpec([], tf.bool) if self._reads_short else (),
                 source_lengths=lengths if self.source_length else (),
                 rules=Options.specs(self.rows, has_transcript=has_transcript).transcript,
                 no_speech=self._results.no_speech,
@@ -192,14 +216,22 @@ class PrefillProgram(Program):
             logprobs=Logprobs.specs(self.rows, self.piece) if self.scores else (),
         )
 
-    @staticmethod
-    def _inputs(batch: Batch, tokens: np.ndarray, active: np.ndarray, start: int) -> _Inputs:
+    def _inputs(
+        self,
+        batch: Batch,
+        tokens: np.ndarray,
+        active: np.ndarray,
+        start: int,
+        *,
+        is_short: bool = False,
+    ) -> _Inputs:
         state = batch.state
         return _Inputs(
             tokens=tokens,
             lengths=state.read_lengths,
             active=active,
             start=np.int32(start),
+            is_short=np.bool_(is_short) if self._reads_short else (),
             source_lengths=state.source_lengths,
             rules=batch.options_on_device.transcript,
             no_speech=state.no_speech,
@@ -216,7 +248,7 @@ class PrefillProgram(Program):
 
     def _body(self, inputs: _Inputs, handles: Sequence[tf.Tensor]) -> _Outputs:
         """Reads a piece."""
-        tokens, lengths, active, start, source_lengths, rules, no_speech = inputs[:7]
+        tokens, lengths, active, start, is_short, source_lengths, rules, no_speech = inputs[:8]
         family = self.model.family
         weights = self.model.weights.read()
         written = len(self._token_shapes)
@@ -227,23 +259,23 @@ class PrefillProgram(Program):
             source = SourceAttention(source_values, source_lengths, is_native=weights.is_packed)
 
         def read(
-            index: tf.Tensor, outputs: _Outputs, values: list[tf.Tensor]
+            size: int, index: tf.Tensor, outputs: _Outputs, values: list[tf.Tensor]
         ) -> tuple[tf.Tensor, _Outputs, list[tf.Tensor]]:
             # This is the only iteration. XLA would hoist whatever does not depend on it.
             first = start + index
-            attend = PromptAttention(values, first, self.piece, source, is_native=weights.is_packed)
-            positions = tf.broadcast_to(first + tf.range(self.piece), tokens.shape)
-            hidden = family.forward(weights, tokens, positions, attend)
+            attend = PromptAttention(values, first, size, source, is_native=weights.is_packed)
+            positions = tf.broadcast_to(first + tf.range(size), [self.rows, size])
+            hidden = family.forward(weights, tokens[:, :size], positions, attend)
 
             def logits_after(positions: tf.Tensor) -> tf.Tensor:
-                here = tf.clip_by_value(positions - start, 0, self.piece - 1)
+                here = tf.clip_by_value(positions - start, 0, size - 1)
                 return family.logits(weights, tf.gather(hidden, here, axis=1, batch_dims=1))
 
             if not self.source_length:
                 outputs = outputs._replace(logits=logits_after(lengths - 1))
             if family.has_transcript:
                 # Positions after a prompt's end are padding.
-                reads = reads_no_speech(rules, start, self.piece, active)
+                reads = reads_no_speech(rules, start, size, active)
                 reads &= rules.no_speech_position < lengths
                 probability = no_speech_probability(
                     outputs.no_speech, reads, rules, lambda: logits_after(rules.no_speech_position)
@@ -266,10 +298,16 @@ class PrefillProgram(Program):
         iterations = tf.cast(tf.reduce_any(active), tf.int32)
         nothing = () if self.source_length else tf.zeros([self.rows, family.vocab_size])
         unscored = Logprobs.none(self.rows, self.piece) if self.scores else ()
-        _, outputs, values = tf.while_loop(
-            lambda index, *_: index < iterations,
-            read,
-            (tf.constant(0), _Outputs(nothing, no_speech, unscored), values),
-        )
+        outputs = _Outputs(nothing, no_speech, unscored)
+        sizes = {self.piece: iterations}
+        if self._reads_short:
+            short = iterations * tf.cast(is_short, tf.int32)
+            sizes = {self.piece: iterations - short, SHORT_PIECE: short}
+        for size, count in sizes.items():
+            _, outputs, values = tf.while_loop(
+                lambda index, *_, count=count: index < count,
+                functools.partial(read, size),
+                (tf.constant(0), outputs, values),
+            )
         caches.write(handles[:written], values)
         return _Outputs(*outputs)

@@ -1,6 +1,7 @@
 """A run's attempts on workers: what it has produced, and what is left for the next worker."""
 
 import dataclasses
+from collections.abc import Sequence
 
 from shaperouter_service.errors import RelayedError
 from shaperouter_service.fleet.link import Loss
@@ -15,6 +16,7 @@ from shaperouter_service.generation.run_events import (
 )
 from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.routing.decision import Option, RequestShape
+from shaperouter_service.routing.prefixes import BLOCK, block_keys
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.snapshots import WorkerId
 
@@ -60,6 +62,7 @@ class RunAttempts:
         self.is_logged = False
         self.refusals: dict[WorkerId, RelayedError] = {}
         self.stalled_on: Signature | None = None
+        self._keys: Sequence[bytes] = ()
         self._progress_before = 0
         self._is_isolated = False
 
@@ -76,7 +79,19 @@ class RunAttempts:
             source_tokens=sound.positions if sound else len(request.source_token_ids),
             aligns=request.align_after is not None,
             scores=self._scores,
+            prefix_keys=self._prefix_keys(),
         )
+
+    def _prefix_keys(self) -> Sequence[bytes]:
+        """Keys of what a worker may have kept of its tokens."""
+        request = self.request
+        if request.source_token_ids or request.sound is not None or self._scores:
+            return ()
+        tokens = len(request.token_ids) + len(self.token_ids)
+        if len(self._keys) < tokens // BLOCK:
+            sequence = [*request.token_ids, *self.token_ids]
+            self._keys = block_keys(request.model, request.prefix_scope, sequence)
+        return self._keys
 
     @property
     def _scores(self) -> bool:

@@ -56,6 +56,7 @@ class Usage:
 
     Attributes:
         prompt_tokens: Tokens of the prompt.
+        cached_prompt_tokens: Tokens of the prompt that no run read, because workers had kept them.
         padded_prompt_tokens: Tokens that prefill graphs computed, including padding.
         source_tokens: Tokens that the encoder read.
         padded_source_tokens: Positions that encode graphs computed, including padding.
@@ -63,6 +64,7 @@ class Usage:
     """
 
     prompt_tokens: int
+    cached_prompt_tokens: int = 0
     padded_prompt_tokens: int
     source_tokens: int
     padded_source_tokens: int

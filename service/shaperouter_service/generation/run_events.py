@@ -142,6 +142,7 @@ class RunCompletion:
     Attributes:
         finish_reason: Why the run ended. With beam search, why the best hypothesis ended.
         timings: Durations of its phases.
+        cached_prompt_tokens: Tokens of the prompt that the worker had kept and did not read.
         padded_prompt_tokens: Tokens that the prefill graph computed, including padding.
         padded_source_tokens: Positions that the encode graph computed, including padding.
         graphs: The graphs that served it.
@@ -152,6 +153,7 @@ class RunCompletion:
 
     finish_reason: FinishReason
     timings: RunTimings = RunTimings()
+    cached_prompt_tokens: int = 0
     padded_prompt_tokens: int = 0
     padded_source_tokens: int = 0
     graphs: Sequence[GraphUse] = ()

@@ -56,6 +56,7 @@ class RunRequest:
         token_ids: The prompt. If the model has an encoder, the decoder's, with its start token.
         options: How to generate, by name; see `resolution`.
         client: The client, for fairness between waiting clients.
+        prefix_scope: Only runs of equal scopes share what workers have read of their prompts.
         source_token_ids: What a text encoder reads; empty without one.
         sound: Input of the speech encoder; None if the model has none.
         constraints: Rules for the tokens of a transcript; None for models that make none.
@@ -78,6 +79,7 @@ class RunRequest:
     token_ids: Sequence[int]
     options: Resolved
     client: str = ""
+    prefix_scope: str = ""
     source_token_ids: Sequence[int] = ()
     sound: Sound | None = None
     constraints: TranscriptConstraints | None = None

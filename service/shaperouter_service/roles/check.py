@@ -83,6 +83,7 @@ class Setup:
         kernels: Whether to use the native kernels.
         slots: Requests that run at the same time, per model.
         max_length: Limit of the tokens of a sequence; None for as many as each model has.
+        prefix_cache_bytes: Memory for what workers keep of prompts and generated text.
         max_graphs: Maximum number of graphs per worker.
         workers: Number of local worker processes; each has all weights.
         warm: Graphs to compile before a worker is ready.
@@ -100,6 +101,7 @@ class Setup:
     kernels: KernelsChoice
     slots: int
     max_length: int | None
+    prefix_cache_bytes: int
     max_graphs: int
     workers: int
     warm: Sequence[Signature]
@@ -253,7 +255,7 @@ def _check_model(
     )
     if DeviceKind.present() is DeviceKind.CPU:
         need = MemoryNeed.of(checkpoint, family, dtype=dtype, packed=packed, slots=setup.slots)
-        require_memory({source.name: need})
+        require_memory({source.name: need}, prefix_cache=setup.prefix_cache_bytes)
     return _check_checkpoint(
         findings,
         source,

@@ -159,7 +159,13 @@ async def run_router(
             tokenizers = await asyncio.to_thread(_load_tokenizers, config.models)
             threads = TokenizerThreads()
             core = Core(
-                generation=GenerationService(fleet, tokenizers, threads, recorder),
+                generation=GenerationService(
+                    fleet,
+                    tokenizers,
+                    threads,
+                    recorder,
+                    separates_clients=config.tokens is not None and not config.shares_prefixes,
+                ),
                 transcription=TranscriptionService(
                     fleet,
                     tokenizers,

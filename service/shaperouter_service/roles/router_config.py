@@ -26,6 +26,7 @@ class RouterConfig:
         health_listen: Address of the health server; None means no such server.
         tls: TLS settings of the gRPC server; None means plain text.
         tokens: File of the clients that may call; None means that anyone may.
+        shares_prefixes: Whether clients that tokens tell apart share what workers keep of prompts.
         worker_tls: TLS settings for workers; None means plain text.
         signature_histograms: Whether each signature of own workers has its own histograms.
         ready_without_workers: Whether the service is ready as soon as it listens; else only while
@@ -45,6 +46,7 @@ class RouterConfig:
     health_listen: str | None = None
     tls: ServerTls | None = None
     tokens: Path | None = None
+    shares_prefixes: bool = False
     worker_tls: WorkerTls | None = None
     signature_histograms: bool = True
     ready_without_workers: bool = False

@@ -268,4 +268,5 @@ def view_of(snapshot: Snapshot, now: float) -> WorkerView:
         compiles=budget.mode is not CompileMode.FROZEN,
         warm=snapshot.warm,
         memory_bytes=budget.memory_bytes,
+        prefixes={kept.model: frozenset(kept.blocks) for kept in snapshot.prefixes},
     )

@@ -27,6 +27,7 @@ class WorkerOption(abc.ABC):
         queue_seconds: Waiting for earlier requests.
         stall_seconds: Additional waiting for graphs.
         informed: Whether all times are based on measurements of the worker.
+        saved_seconds: What the worker need not compute, because it has kept it.
     """
 
     worker: str
@@ -34,6 +35,7 @@ class WorkerOption(abc.ABC):
     queue_seconds: float
     stall_seconds: float
     informed: bool
+    saved_seconds: float = 0.0
 
     @property
     @abc.abstractmethod
@@ -97,8 +99,17 @@ def choose(options: Iterable[AnyOption]) -> Decision[AnyOption] | NoOption:
     if not ranked:
         return NO_OPTION
     limit = (1 + EQUAL_WITHIN) * ranked[0].total_seconds
-    as_good = {option.worker for option in ranked if option.total_seconds <= limit}
-    name = named(ranked[0].tight, sorted(as_good))
+    as_good = [option for option in ranked if option.total_seconds <= limit]
+    if any(option.saved_seconds for option in as_good):
+        # What is saved can be little beside a long answer, but it is known for certain.
+        least = min(map(_wait, as_good))
+        as_good = [option for option in as_good if _wait(option) == least]
+    name = named(ranked[0].tight, sorted({option.worker for option in as_good}))
     taken = next(option for option in ranked if option.worker == name)
     others = [option for option in ranked if option is not taken]
     return Decision(options=(taken, *others[: MAX_EXPLAINED_OPTIONS - 1]))
+
+
+def _wait(option: WorkerOption) -> float:
+    """Seconds of waiting on a worker that what it saves does not make up for."""
+    return option.queue_seconds + option.stall_seconds - option.saved_seconds

@@ -6,11 +6,12 @@ cover; if there is none, the request waits for the first one.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from shaperouter_service.routing.choice import Decision, NoOption, WorkerOption, choose
 from shaperouter_service.routing.ladders import Ladders
+from shaperouter_service.routing.prefixes import shared_tokens
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.snapshots import GraphState, LaneReport
 from shaperouter_service.routing.views import WorkerView
@@ -28,6 +29,7 @@ class RequestShape:
         source_tokens: Positions of its source, if the model has an encoder.
         aligns: Whether the prompt is a whole transcript to align with the source.
         scores: Whether it asks for the log-probabilities of the prompt.
+        prefix_keys: Keys of the blocks of its prompt; see `prefixes`. Empty if it must be read.
     """
 
     model: str
@@ -37,6 +39,7 @@ class RequestShape:
     source_tokens: int = 0
     aligns: bool = False
     scores: bool = False
+    prefix_keys: Sequence[bytes] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +125,7 @@ def _option(
     # Lanes take turns, one chunk each, and so do queues of calls.
     turns = 1 + worker.busy((shape.model, beams))
 
-    encode, prefill, read_seconds = _read_graphs(shape, worker)
+    encode, prefill, read_seconds, saved_seconds = _read_graphs(shape, worker)
 
     # Transcripts are aligned one at a time.
     together = 1 if shape.aligns else min(load.active_slots + 1, load.total_slots)
@@ -157,6 +160,7 @@ def _option(
         # Compilations continue while the request is queued.
         stall_seconds=max(0.0, stall - queue),
         prefill_seconds=turns * read_seconds,
+        saved_seconds=turns * saved_seconds,
         decode_seconds=decode_seconds,
         informed=all(map(costs.is_informed, graphs))
         and (stall == 0 or costs.has_compiled(shape.model)),
@@ -185,15 +189,20 @@ def _answer_signatures(
 
 def _read_graphs(
     shape: RequestShape, worker: WorkerView
-) -> tuple[Signature | None, Signature | None, float]:
-    """The graphs that read source and prompt, and the time that they take in seconds."""
+) -> tuple[Signature | None, Signature | None, float, float]:
+    """The graphs that read source and prompt, the seconds that they take, and those they save."""
     read_tokens = worker.ladders[shape.model].read_tokens(shape.prompt_tokens)
     if shape.aligns:
         read_tokens = 0
     encode, encode_seconds = _reading(worker, shape.model, GraphKind.ENCODE, 1, shape.source_tokens)
     kind = GraphKind.SCORE if shape.scores else GraphKind.PREFILL
-    prefill, prefill_seconds = _reading(worker, shape.model, kind, 1, read_tokens)
-    return encode, prefill, encode_seconds + prefill_seconds
+    prefill, whole_seconds = _reading(worker, shape.model, kind, 1, read_tokens)
+    prefill_seconds = whole_seconds
+    if kept := worker.prefixes.get(shape.model):
+        copied = min(shared_tokens(shape.prefix_keys, kept), max(0, read_tokens - 1))
+        _, prefill_seconds = _reading(worker, shape.model, kind, 1, read_tokens, copied=copied)
+    saved_seconds = whole_seconds - prefill_seconds
+    return encode, prefill, encode_seconds + prefill_seconds, saved_seconds
 
 
 def _tight_reading(shape: RequestShape, ladders: Ladders) -> Signature:
@@ -218,7 +227,7 @@ def _unread_seconds(worker: WorkerView, model: str, load: LaneReport) -> float:
 
 
 def _reading(
-    worker: WorkerView, model: str, kind: GraphKind, requests: int, tokens: int
+    worker: WorkerView, model: str, kind: GraphKind, requests: int, tokens: int, *, copied: int = 0
 ) -> tuple[Signature | None, float]:
     """The graph to read sources or prompts, and the time of all its calls in seconds.
 
@@ -228,6 +237,7 @@ def _reading(
         kind: Encode for sources, prefill or score for prompts.
         requests: Number of sources or prompts.
         tokens: Tokens of all of them; 0 if there is nothing to read.
+        copied: Tokens of each prompt that the worker has kept.
     """
     if not tokens:
         return None, 0.0
@@ -236,7 +246,7 @@ def _reading(
     graph = worker.cheapest(tight, requests) or ladders.first_of(model, kind)
     # One call reads a whole source.
     piece = graph.length if kind is GraphKind.ENCODE else min(ladders.prefill_piece, graph.length)
-    calls = math.ceil(requests / graph.rows) * math.ceil(length / piece)
+    calls = math.ceil(requests / graph.rows) * math.ceil((length - copied) / piece)
     return graph, calls * worker.costs.step_seconds(graph)
 
 

@@ -201,6 +201,25 @@ class CallQueueReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PrefixReport:
+    """The beginnings of sequences whose keys and values a worker keeps for a model.
+
+    Attributes:
+        model: Name of the model.
+        bytes: Their memory.
+        hit_tokens: Tokens that were copied instead of read.
+        evictions: Blocks that were dropped for others.
+        blocks: Digests of the blocks that were used last; see `routing.prefixes`.
+    """
+
+    model: str
+    bytes: int = 0
+    hit_tokens: int = 0
+    evictions: int = 0
+    blocks: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetReport:
     """What a worker may compile.
 
@@ -264,6 +283,8 @@ class Snapshot:
         graphs: Every graph that was ever requested.
         lanes: Its lanes.
         call_queues: Its queues of calls, one for each model that answers once.
+        prefixes: What it keeps of prompts and generated text, one for each model that has a decoder
+            only.
         compile_queue_depth: Number of signatures that wait for a compile thread.
         warm: Whether it has made all graphs that must exist before readiness.
         budget: What it may compile.
@@ -277,6 +298,7 @@ class Snapshot:
     graphs: Sequence[GraphReport] = ()
     lanes: Sequence[LaneReport] = ()
     call_queues: Sequence[CallQueueReport] = ()
+    prefixes: Sequence[PrefixReport] = ()
     compile_queue_depth: int = 0
     warm: bool = False
     budget: BudgetReport = BudgetReport()

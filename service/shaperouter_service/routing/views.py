@@ -59,6 +59,7 @@ class WorkerView:
         compiles: Whether it compiles graphs that traffic justifies.
         warm: Whether it has made all graphs that must exist before readiness.
         memory_bytes: Memory of its process.
+        prefixes: Digests of the blocks of sequences that it keeps, by model; see `prefixes`.
     """
 
     name: str
@@ -74,6 +75,7 @@ class WorkerView:
     compiles: bool = True
     warm: bool = True
     memory_bytes: int = 0
+    prefixes: Mapping[str, frozenset[int]] = field(default_factory=dict)
     _ready: dict[tuple[str, GraphKind, int], list[Signature]] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )

@@ -98,6 +98,8 @@ class _Totals:
     device_seconds: dict[_Labels, _Counts] = field(default_factory=lambda: defaultdict(_Counts))
     padding: dict[_Labels, int] = field(default_factory=lambda: defaultdict(int))
     padding_checks: dict[_Labels, int] = field(default_factory=lambda: defaultdict(int))
+    prefix_hits: dict[_Labels, int] = field(default_factory=lambda: defaultdict(int))
+    prefix_evictions: dict[_Labels, int] = field(default_factory=lambda: defaultdict(int))
 
     def add(self, snapshot: Snapshot) -> None:
         for graph in snapshot.graphs:
@@ -118,6 +120,9 @@ class _Totals:
             equal = queue.padding_checks - queue.padding_differences
             self.padding_checks[queue.model, "equal"] += equal
             self.padding_checks[queue.model, "different"] += queue.padding_differences
+        for kept in snapshot.prefixes:
+            self.prefix_hits[kept.model,] += kept.hit_tokens
+            self.prefix_evictions[kept.model,] += kept.evictions
 
 
 def _label(bound: float) -> str:
@@ -202,6 +207,7 @@ def _collect(
     yield from _graph_histograms(totals, histogram_labels)
     yield from _padding(totals.padding)
     yield from _padding_checks(totals.padding_checks)
+    yield from _prefixes(totals)
     yield from _gauges(connected.values())
     # A successor beside its worker has graphs and memory already, but serves no requests yet.
     yield _slots(connected[worker] for worker in active_workers(connected).values())
@@ -290,6 +296,23 @@ def _padding_checks(totals: dict[_Labels, int]) -> Iterator[Metric]:
     yield family
 
 
+def _prefixes(totals: _Totals) -> Iterator[Metric]:
+    hits = CounterMetricFamily(
+        "shaperouter_prefix_hit_tokens",
+        "Tokens of prompts that were not read, because an earlier request began with them.",
+        labels=["model"],
+    )
+    evictions = CounterMetricFamily(
+        "shaperouter_prefix_evictions",
+        "Blocks of 16 tokens that were dropped for others (--prefix-cache-memory).",
+        labels=["model"],
+    )
+    for family, counts in ((hits, totals.prefix_hits), (evictions, totals.prefix_evictions)):
+        for labels, count in counts.items():
+            family.add_metric(labels, count)
+        yield family
+
+
 def _gauges(connected: Collection[Snapshot]) -> Iterator[Metric]:
     graphs = GaugeMetricFamily(
         "shaperouter_graphs", "Graphs by state, without cold ones.", labels=["state"]
@@ -329,6 +352,18 @@ def _gauges(connected: Collection[Snapshot]) -> Iterator[Metric]:
     for model_name, size in cache_bytes.items():
         caches.add_metric([model_name], size)
     yield caches
+    kept_bytes: dict[str, int] = defaultdict(int)
+    for worker in connected:
+        for kept in worker.prefixes:
+            kept_bytes[kept.model] += kept.bytes
+    prefixes = GaugeMetricFamily(
+        "shaperouter_prefix_cache_bytes",
+        "Memory of the keys and values that are kept for later requests, in bytes.",
+        labels=["model"],
+    )
+    for model_name, size in kept_bytes.items():
+        prefixes.add_metric([model_name], size)
+    yield prefixes
     yield _startup(connected)
 
 

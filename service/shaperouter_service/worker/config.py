@@ -36,6 +36,8 @@ class EngineConfig:
         encode_lengths: The same for sources, for models with an encoder.
         prefill_piece: Maximum number of tokens of a prompt read at a time; a family with an encoder
             may set less.
+        prefix_cache_bytes: Memory for keys and values of prompts and generated text that later
+            requests may begin with; 0 keeps none.
         threads: Number of threads that compute a graph on a CPU; None means one per core. The first
             engine of a process decides.
         hang_timeout: Seconds after which a call of a graph counts as hung and the process ends.
@@ -62,6 +64,7 @@ class EngineConfig:
     decode_lengths: Mapping[str, Sequence[int]] = field(default_factory=dict)
     encode_lengths: Mapping[str, Sequence[int]] = field(default_factory=dict)
     prefill_piece: int = PREFILL_PIECE
+    prefix_cache_bytes: int = 0
     threads: int | None = None
     hang_timeout: float = HANG_TIMEOUT
     check_padding: float = 0.0

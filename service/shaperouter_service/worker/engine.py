@@ -32,6 +32,7 @@ from shaperouter_service.worker.engine_parts import EngineParts
 from shaperouter_service.worker.input_reader import EncodedSources
 from shaperouter_service.worker.ladders import check_warm, first_graphs, is_of
 from shaperouter_service.worker.models import LoadedModels, load_models
+from shaperouter_service.worker.prefix_cache import PrefixCache
 from shaperouter_service.worker.programs import ProgramFactory
 from shaperouter_service.worker.run import Phase, Run
 from shaperouter_service.worker.scheduler import LaneScheduler
@@ -209,6 +210,10 @@ class Engine:
     def _make_lanes(self, watchdog: Watchdog) -> dict[tuple[str, int], LaneScheduler]:
         """Creates the lanes of all models, by model and beam width."""
         encoded = {name: EncodedSources() for name in self._models}
+        self._prefixes = PrefixCache(
+            [name for name, model in self._models.items() if not model.family.max_source_length],
+            self._config.prefix_cache_bytes,
+        )
         return {
             (name, lane.beams): LaneScheduler(
                 self._models[name],
@@ -217,6 +222,7 @@ class Engine:
                 beams=lane.beams,
                 queue_limit=self._config.queue_limit,
                 encoded=encoded[name],
+                prefixes=self._prefixes,
                 watchdog=watchdog,
                 recorder=self._recorder,
             )
@@ -236,6 +242,7 @@ class Engine:
             programs=self._programs,
             warm_up=self._warm_up,
             recorder=self._recorder,
+            prefixes=self._prefixes,
             device=self._thread,
             kernels=self._kernels,
         )
@@ -339,6 +346,7 @@ class Engine:
             graphs=self._report_graphs(worker),
             lanes=[report_lane(scheduler) for scheduler in self._lanes.values()],
             call_queues=[scheduler.report() for scheduler in self._calls.values()],
+            prefixes=[*self._prefixes.reports.values()],
             compile_queue_depth=self._graphs.queue_depth,
             warm=self.warm,
             budget=report_budget(self._graphs),

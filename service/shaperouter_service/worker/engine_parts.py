@@ -9,6 +9,7 @@ from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.traffic_record import TrafficRecorder
 from shaperouter_service.worker.call_scheduler import CallScheduler
 from shaperouter_service.worker.device import DeviceThread
+from shaperouter_service.worker.prefix_cache import PrefixCache
 from shaperouter_service.worker.programs import ProgramFactory
 from shaperouter_service.worker.scheduler import LaneScheduler
 from shaperouter_service.worker.warm_up import WarmUp
@@ -27,6 +28,7 @@ class EngineParts:
         programs: Creates programs.
         warm_up: The graphs compiled before the worker is ready.
         recorder: Records the traffic.
+        prefixes: What is kept of prompts and generated text.
         device: The thread that gives the lanes their turns.
         kernels: Instruction set of the native kernels; None without them.
     """
@@ -39,5 +41,6 @@ class EngineParts:
     programs: ProgramFactory
     warm_up: WarmUp
     recorder: TrafficRecorder
+    prefixes: PrefixCache
     device: DeviceThread
     kernels: str | None

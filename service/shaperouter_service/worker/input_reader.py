@@ -27,6 +27,7 @@ from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.traffic_record import TrafficRecorder
 from shaperouter_service.worker.covers import Covers
 from shaperouter_service.worker.placement import place
+from shaperouter_service.worker.prefixes import Prefixes
 from shaperouter_service.worker.results import aligned, prompt_logprobs
 from shaperouter_service.worker.run import Ended, Phase, Run, in_batches, in_phase
 from shaperouter_service.worker.watchdog import Watchdog
@@ -85,7 +86,8 @@ class _Prompts:
         share: The share of these prompts among those.
         runs: The runs that they belong to.
         batch: The batch of the runs.
-        start: Number of tokens of each prompt that have been read.
+        start: Number of tokens of each prompt that have been read or copied.
+        copied: Number of these that have been copied.
     """
 
     graph: Graph
@@ -95,7 +97,8 @@ class _Prompts:
     share: float
     runs: list[Run]
     batch: Batch
-    start: int = 0
+    start: int
+    copied: int
 
 
 class InputReader:
@@ -118,6 +121,7 @@ class InputReader:
         *,
         beams: int,
         encoded: EncodedSources,
+        prefixes: Prefixes,
         watchdog: Watchdog,
         recorder: TrafficRecorder,
         end: Callable[[Run, Ended, float], None],
@@ -130,6 +134,7 @@ class InputReader:
             covers: Chooses the graphs of the lane.
             beams: Beam width of the lane.
             encoded: Encoded sources of the model, which its lanes share.
+            prefixes: Finds what prompts share.
             watchdog: Watches the calls of graphs.
             recorder: Records the traffic.
             end: Ends a run that was aligned, at a time of the monotonic clock.
@@ -143,6 +148,7 @@ class InputReader:
         self._covers = covers
         self._beams = beams
         self._encoded = encoded
+        self._prefixes = prefixes
         self._watchdog = watchdog
         self._recorder = recorder
         self._end = end
@@ -263,7 +269,8 @@ class InputReader:
         waiting = in_phase(runs, Phase.PREFILL)
         if not waiting:
             return None
-        same_length = self._covers.of_same_length(waiting, self._covers.tight_prefill)
+        shared = self._prefixes.read_next(waiting, runs)
+        same_length = self._covers.of_same_length([*shared], self._covers.tight_prefill)
         together = self._covers.tight_prefill(same_length)
         self._recorder.record_request(together)
         read = same_length[: self._covers.max_rows(together)]
@@ -278,6 +285,8 @@ class InputReader:
             for row, run in enumerate(read):
                 _begin(run, batch, row)
                 run.timings.prefill_started = now
+                self._prefixes.copy(shared[run], run)
+        copied = shared[read[0]].tokens
         return _Prompts(
             graph=graph,
             program=program,
@@ -286,6 +295,8 @@ class InputReader:
             share=len(read) / len(same_length),
             runs=read,
             batch=batch,
+            start=copied,
+            copied=copied,
         )
 
     def _prefill(self, prompts: _Prompts) -> float:
@@ -300,20 +311,25 @@ class InputReader:
                 likeliest=any(run.prompt_logprobs for run in runs),
             )
         seconds = time.monotonic() - started
-        self._graphs.record(prompts.graph, seconds, steps=1)
+        # A graph's cost is that of a whole piece, as far as it has read any.
+        is_whole = piece.tokens == program.piece
+        is_new = prompts.graph.step_seconds is None
+        self._graphs.record(prompts.graph, seconds, steps=1 if is_whole or is_new else None)
         self._covers.record_missed_savings(
             prompts.together, prompts.graph, seconds, share=prompts.share
         )
-        prompts.start += program.piece
+        prompts.start += piece.tokens
         for run in runs:
-            run.padded_prompt_tokens += program.piece
+            run.padded_prompt_tokens += piece.tokens
             run.use(prompts.asked, prompts.graph.signature, seconds)
             if new := prompt_logprobs(run, piece):
                 run.scored += len(new.logprobs)
                 run.emit(new)
         if piece.is_last:
             self._prompts = None
-            padding = batch.rows * prompts.start - sum(run.read_tokens for run in runs)
+            copied = prompts.copied
+            padding = batch.rows * (prompts.start - copied)
+            padding -= sum(run.read_tokens - copied for run in runs)
             if program.scores:
                 self.score_padding_tokens += padding
             else:

@@ -71,12 +71,15 @@ class MemoryNeed:
         return length
 
 
-def require_memory(needs: Mapping[str, MemoryNeed], available: int | None = None) -> None:
+def require_memory(
+    needs: Mapping[str, MemoryNeed], available: int | None = None, *, prefix_cache: int = 0
+) -> None:
     """Checks that models fit into the memory of this machine or container.
 
     Args:
         needs: The need of each model, by name; the last one is new.
         available: Bytes that are available; by default what the system says.
+        prefix_cache: Bytes for keys and values that are kept for later requests.
 
     Raises:
         StartupError: They do not fit; the message has the numbers, and a length that would fit.
@@ -84,13 +87,15 @@ def require_memory(needs: Mapping[str, MemoryNeed], available: int | None = None
     if available is None:
         left = memory_left()
         available = min(psutil.virtual_memory().available, sys.maxsize if left is None else left)
-    total = WORKER_BYTES + sum(need.weights + need.caches for need in needs.values())
+    total = WORKER_BYTES + prefix_cache + sum(need.weights + need.caches for need in needs.values())
     if total <= available:
         return
     *others, (name, need) = needs.items()
     of_others = sum(other.weights + other.caches for _, other in others)
     besides = f"{format_size(of_others)} for other models, " if of_others else ""
-    longest = need.longest_in(available - WORKER_BYTES - of_others)
+    if prefix_cache:
+        besides += f"{format_size(prefix_cache)} for --prefix-cache-memory, "
+    longest = need.longest_in(available - WORKER_BYTES - prefix_cache - of_others)
     advice = (
         f"--max-length {longest}, or fewer --slots"
         if longest is not None and longest < need.max_length

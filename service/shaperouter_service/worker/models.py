@@ -118,7 +118,7 @@ def load_models(
             needs[name] = MemoryNeed.of(
                 checkpoint, family, dtype=dtype, packed=packed, slots=config.slots
             )
-            require_memory(needs)
+            require_memory(needs, prefix_cache=config.prefix_cache_bytes)
         model = load_model(
             name,
             directory,

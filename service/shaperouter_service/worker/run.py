@@ -128,6 +128,8 @@ class Run:
         logprobs: Number of likeliest tokens to report at each step; None for no log-probabilities.
         prompt_logprobs: The same for each token of the prompt but the first.
         scored: Number of log-probabilities of the prompt that were reported, on all workers.
+        prefix_scope: Only runs of equal scopes share what they have read.
+        prefix_keys: Keys of the blocks of tokens that its prefill reads; None until needed.
         options: The options of the device's graphs, including those above.
         emit: Takes its events; called from the device thread.
         timings: Times of its events.
@@ -136,6 +138,7 @@ class Run:
         batch: Its batch, from the beginning of its prefill on.
         row: Its row in the batch.
         generated: Number of tokens generated so far, of each hypothesis, on all workers.
+        cached_prompt_tokens: Number of tokens of its prompt that were copied instead of read.
         padded_prompt_tokens: Number of tokens that its prefill computed.
         padded_source_tokens: Number of positions that its encode computed, if it had one.
         uses: The graphs that served it, by the signature asked and the signature served.
@@ -159,6 +162,7 @@ class Run:
     batch: Batch | None = field(default=None, repr=False)
     row: int = -1
     generated: int = 0
+    cached_prompt_tokens: int = 0
     padded_prompt_tokens: int = 0
     padded_source_tokens: int = 0
     source: Sequence[Any] = field(default=(), repr=False)
@@ -168,6 +172,8 @@ class Run:
     aligns: bool = False
     prompt_logprobs: int | None = None
     scored: int = 0
+    prefix_scope: str = ""
+    prefix_keys: Sequence[bytes] | None = field(default=None, repr=False)
     generated_token_ids: Sequence[int] = ()
     resumed: bool = False
     suspect: bool = False

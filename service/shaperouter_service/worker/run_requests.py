@@ -50,6 +50,7 @@ def make_run(request: RunRequest, model: ServedModel, emit: Callable[[Event], No
     return Run(
         request_id=request.request_id,
         client=request.client,
+        prefix_scope=request.prefix_scope,
         resumed=request.resumed,
         suspect=request.suspect,
         lane_beams=request.lane_beams,

@@ -155,6 +155,7 @@ async def _completion(request: RunRequest, run: Run, end: Ended) -> RunCompletio
     return RunCompletion(
         finish_reason=end.reason,
         timings=run.timings.durations(),
+        cached_prompt_tokens=run.cached_prompt_tokens,
         padded_prompt_tokens=run.padded_prompt_tokens,
         padded_source_tokens=run.padded_source_tokens,
         graphs=list(run.uses.values()),

@@ -39,6 +39,8 @@ from shaperouter_service.worker.fair_queue import FairQueue
 from shaperouter_service.worker.input_reader import EncodedSources, InputReader
 from shaperouter_service.worker.isolation import participants
 from shaperouter_service.worker.placement import place
+from shaperouter_service.worker.prefix_cache import PrefixCache
+from shaperouter_service.worker.prefixes import Prefixes
 from shaperouter_service.worker.results import (
     finish_reason,
     hypotheses,
@@ -93,6 +95,7 @@ class LaneScheduler:
         beams: int,
         queue_limit: int,
         encoded: EncodedSources,
+        prefixes: PrefixCache,
         watchdog: Watchdog,
         recorder: TrafficRecorder,
     ) -> None:
@@ -105,6 +108,7 @@ class LaneScheduler:
             beams: Beam width of the lane.
             queue_limit: Maximum number of runs that wait for a slot.
             encoded: Encoded sources of the model, which its lanes share.
+            prefixes: What the worker keeps of prompts and generated text.
             watchdog: Watches the calls of graphs.
             recorder: Records the traffic.
         """
@@ -117,6 +121,7 @@ class LaneScheduler:
         self._graphs = graphs
         self.covers = Covers(model.name, ladders, graphs, beams=beams)
         self.encoded = encoded
+        self._prefixes = Prefixes(model, prefixes)
         self._watchdog = watchdog
         self._recorder = recorder
         self._lock = threading.Lock()
@@ -131,6 +136,7 @@ class LaneScheduler:
             self.covers,
             beams=beams,
             encoded=encoded,
+            prefixes=self._prefixes,
             watchdog=watchdog,
             recorder=recorder,
             end=self._end,
@@ -214,8 +220,11 @@ class LaneScheduler:
     def _drop_cancelled(self) -> None:
         with self._lock:
             dropped = self._queue.drop(lambda run: run.cancelled)
-        for run in [*dropped, *(run for run in self._runs if run.cancelled)]:
+        for run in dropped:
             self._leave(run)
+        for run in [run for run in self._runs if run.cancelled]:
+            # Its caller may ask again, for example with another question about the same text.
+            self._leave_and_keep(run)
         self.reader.drop_cancelled()
 
     def _return_queued(self) -> None:
@@ -392,8 +401,7 @@ class LaneScheduler:
         run.timings.ended = now
         if run.max_new_tokens:
             self._lengths.observe(run.generated, run.max_new_tokens)
-        self._leave(run)
-        run.emit(end)
+        self._leave_and_keep(run, end)
 
     def _wait(self, run: Run) -> None:
         """Stalls a run that no ready graph covers any more."""
@@ -406,6 +414,16 @@ class LaneScheduler:
     def _fail(self, run: Run, error: ServiceError) -> None:
         self._leave(run)
         run.emit(Failed(error))
+
+    def _leave_and_keep(self, run: Run, end: Ended | None = None) -> None:
+        """Ends a run, and keeps what it has read and generated once its caller has been told."""
+        batch, row = run.batch, run.row
+        was_read = run.phase is Phase.DECODE
+        self._leave(run)
+        if end is not None:
+            run.emit(end)
+        if was_read and batch is not None:
+            self._prefixes.keep(run, batch, row)
 
     def _leave(self, run: Run) -> None:
         run.resume(time.monotonic())

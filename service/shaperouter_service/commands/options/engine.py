@@ -35,6 +35,7 @@ class EngineOptions:
     beam_cover: Literal["auto", "off"]
     max_graphs: int
     max_memory: MemoryCap
+    prefix_cache_memory: int
     prefill_lengths: tuple[ChosenLengths, ...]
     decode_lengths: tuple[ChosenLengths, ...]
     encode_lengths: tuple[ChosenLengths, ...]
@@ -177,6 +178,15 @@ engine_options = options_of(
         "8GB, or a share of the container's memory limit, which the workers of `serve` "
         "divide equally. 0 means no limit. A share has no effect if the container has no "
         "memory limit.",
+    ),
+    option(
+        "--prefix-cache-memory",
+        type=parse_size,
+        default="512MB",
+        metavar="SIZE",
+        help="Memory of a worker for keys and values of prompts and generated text, so that a "
+        "request that begins like an earlier one need not read the same again. Above it, what "
+        "saves the fewest tokens for its size is dropped. 0 keeps nothing.",
     ),
     _lengths(
         "--prefill-lengths",

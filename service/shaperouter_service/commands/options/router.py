@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -21,6 +22,7 @@ class RouterOptions:
     max_calls: int
     max_recording_memory: int
     tokens: Path | None
+    share_prefixes: Literal["client", "all"]
 
     @property
     def http_address(self) -> str | None:
@@ -89,5 +91,13 @@ router_options = options_of(
         help="TOML file of the clients that may call, with the digests of their tokens and the "
         "limits of each. `shaperouterd token` writes its entries. A changed file is reloaded "
         "and applies from the next call. Without this option, anyone may call.",
+    ),
+    option(
+        "--share-prefixes",
+        type=click.Choice(["client", "all"]),
+        default="client",
+        help="Which requests may reuse what workers have kept of a prompt, if --tokens tells "
+        "clients apart. client: those of the same client. all: those of all clients, who can then "
+        "notice by the time of an answer that somebody has sent the same prompt.",
     ),
 )

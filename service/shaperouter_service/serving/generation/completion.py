@@ -53,6 +53,7 @@ def completion_of(
             seed=prepared.options["seed"],
             usage=Usage(
                 prompt_tokens=len(prepared.prompt),
+                cached_prompt_tokens=min(account.cached_prompt_tokens for account in accounts),
                 padded_prompt_tokens=max(account.padded_prompt_tokens for account in accounts),
                 source_tokens=len(prepared.source),
                 padded_source_tokens=max(account.padded_source_tokens for account in accounts),

@@ -77,7 +77,9 @@ class PreparedRequest:
     explain: bool
     message: MessageRules | None
 
-    def runs(self, request_id: str, client: str, *, reads_along: bool) -> list[RunRequest]:
+    def runs(
+        self, request_id: str, client: str, *, prefix_scope: str = "", reads_along: bool
+    ) -> list[RunRequest]:
         """The runs for the workers: one, or one for each sampled sequence without beam search.
 
         The first has the request's id and seed. The others have ids and seeds derived from these.
@@ -85,6 +87,7 @@ class PreparedRequest:
         Args:
             request_id: Id of the request.
             client: The client.
+            prefix_scope: See `RunRequest`.
             reads_along: Whether the caller reads tokens before the end.
         """
         # Any token may complete a stop string, or the only call.
@@ -104,6 +107,7 @@ class PreparedRequest:
                     request_id=f"{request_id}/{sequence}" if sequence else request_id,
                     model=self.model,
                     client=client,
+                    prefix_scope=prefix_scope,
                     token_ids=self.prompt,
                     source_token_ids=self.source,
                     options=options,

@@ -34,6 +34,8 @@ class GenerationService:
         tokenizers: Mapping[str, Tokenizer | None],
         threads: TokenizerThreads,
         recorder: RequestRecorder,
+        *,
+        separates_clients: bool = False,
     ) -> None:
         """Serves requests by running them on a fleet.
 
@@ -42,7 +44,10 @@ class GenerationService:
             tokenizers: The tokenizer of each model; None if the checkpoint has none.
             threads: The threads that tokenize texts.
             recorder: Makes the records of requests.
+            separates_clients: Whether workers reuse what they have read of a prompt only for
+                requests of the same client.
         """
+        self._separates_clients = separates_clients
         self._fleet = fleet
         self._tokenizers = tokenizers
         self._threads = threads
@@ -73,7 +78,12 @@ class GenerationService:
             prepared = await self._prepare(request, name, call, record)
             record.prompt(len(prepared.source) + len(prepared.prompt))
             on_prompt(len(prepared.source or prepared.prompt))
-            runs = prepared.runs(call.request_id, call.client, reads_along=request.reads_along)
+            runs = prepared.runs(
+                call.request_id,
+                call.client,
+                prefix_scope=call.client if self._separates_clients else "",
+                reads_along=request.reads_along,
+            )
             events = self._run(prepared, runs, call, record)
             async with contextlib.aclosing(events):
                 async for event in events:

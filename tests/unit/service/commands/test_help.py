@@ -28,6 +28,7 @@ ENGINE = [
     "--beam-cover",
     "--max-graphs",
     "--max-memory",
+    "--prefix-cache-memory",
     "--prefill-lengths",
     "--decode-lengths",
     "--encode-lengths",
@@ -47,6 +48,7 @@ PUBLIC = [
     "--max-calls",
     "--max-recording-memory",
     "--tokens",
+    "--share-prefixes",
     *TLS,
 ]
 WORKER_TLS = ["--worker-tls-ca", "--worker-tls-cert", "--worker-tls-key", "--worker-tls-name"]

@@ -20,6 +20,7 @@ from harness.routing import (
 )
 from shaperouter_service.routing.choice import EQUAL_WITHIN, Decision, NoOption
 from shaperouter_service.routing.decision import Option, RequestShape, decide
+from shaperouter_service.routing.prefixes import BLOCK, block_keys, digest
 from shaperouter_service.routing.rendezvous import named
 from shaperouter_service.routing.signatures import GraphKind
 from shaperouter_service.routing.snapshots import GraphState
@@ -334,3 +335,45 @@ def test_a_transcript_stalls_until_it_can_be_aligned() -> None:
     view = dataclasses.replace(encoding_worker(first[:-1]), ladders={MODEL: HEARING_LADDERS})
     aligning = dataclasses.replace(_asked(100, 30), new_tokens=0, aligns=True)
     assert decided(aligning, [view]).taken.stall_seconds > 0
+
+
+# --- What workers have kept ----------------------------------------------------------------------
+
+PROMPT = list(range(512))
+KEYS = block_keys(MODEL, "", PROMPT)
+
+
+def keeping(view: WorkerView, tokens: int) -> WorkerView:
+    """The worker, having kept the first tokens of PROMPT."""
+    kept = frozenset(map(digest, KEYS[: tokens // BLOCK]))
+    return dataclasses.replace(view, prefixes={MODEL: kept})
+
+
+def long_request(new_tokens: int = 30) -> RequestShape:
+    request = shape(prompt_tokens=len(PROMPT), new_tokens=new_tokens)
+    return dataclasses.replace(request, prefix_keys=KEYS)
+
+
+@pytest.mark.parametrize("new_tokens", [1, 400])
+def test_the_worker_that_has_kept_the_most_of_a_prompt_goes_first(new_tokens: int) -> None:
+    workers = [
+        worker("nothing", ready=FIRST),
+        keeping(worker("some", ready=FIRST), 128),
+        keeping(worker("most", ready=FIRST), 384),
+        worker("nothing either", ready=FIRST),
+    ]
+    decision = decided(long_request(new_tokens), workers)
+    assert decision.taken.worker == "most"
+    saved = {option.worker: option.saved_seconds for option in decision.options}
+    assert saved["most"] > saved["some"] > saved["nothing"] == 0
+
+
+def test_a_queue_outweighs_what_a_worker_has_kept() -> None:
+    busy = keeping(worker("busy", ready=FIRST, active=4, queued=40), 512)
+    assert decided(long_request(), [busy, worker("idle", ready=FIRST)]).taken.worker == "idle"
+
+
+def test_what_is_kept_of_another_scope_saves_nothing() -> None:
+    request = dataclasses.replace(long_request(), prefix_keys=block_keys(MODEL, "other", PROMPT))
+    option = decided(request, [keeping(worker("a", ready=FIRST), 512)]).taken
+    assert option.saved_seconds == 0

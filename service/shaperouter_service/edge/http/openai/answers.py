@@ -31,6 +31,7 @@ class Usage:
     """Numbers of tokens of several generations."""
 
     prompt: int = 0
+    cached: int = 0
     generated: int = 0
     reasoning: int = 0
 
@@ -39,6 +40,7 @@ class Usage:
         usage = completion.usage
         # A decoder's prompt is the service's own if there is a source.
         self.prompt += usage.source_tokens or usage.prompt_tokens
+        self.cached += usage.cached_prompt_tokens
         self.generated += usage.generated_tokens
 
     def add_prompt(self, tokens: int) -> None:
@@ -52,6 +54,7 @@ class Usage:
             "prompt_tokens": self.prompt,
             "completion_tokens": self.generated,
             "total_tokens": self.prompt + self.generated,
+            "prompt_tokens_details": {"cached_tokens": self.cached},
             **(details if self.reasoning else {}),
         }
 
@@ -59,8 +62,8 @@ class Usage:
         """As responses have them."""
         return {
             "input_tokens": self.prompt,
-            # Each request reads its whole prompt.
-            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            # What is kept of a prompt is not charged, so nothing counts as written.
+            "input_tokens_details": {"cached_tokens": self.cached, "cache_write_tokens": 0},
             "output_tokens": self.generated,
             "output_tokens_details": {"reasoning_tokens": self.reasoning},
             "total_tokens": self.prompt + self.generated,

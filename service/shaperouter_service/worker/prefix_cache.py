@@ -1,0 +1,222 @@
+"""Keys and values of the beginnings of sequences, kept for later requests that begin alike.
+
+They are kept in blocks of `BLOCK` tokens, by the blocks' keys (`routing.prefixes`), as copies on
+the device. A block is kept only after the block before it and dropped only before it, so the blocks
+of a sequence that are kept are always its first ones.
+"""
+
+import heapq
+import itertools
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import tensorflow as tf
+
+from shaperouter_service.decoding import Caches
+from shaperouter_service.routing.prefixes import BLOCK, digest
+from shaperouter_service.routing.snapshots import PrefixReport
+
+# Memory of a block besides its keys and values, in bytes.
+_OVERHEAD = 1024
+
+# Blocks that a worker reports for each model: with 4 bytes each, little beside a snapshot's graphs.
+MAX_REPORTED_BLOCKS = 1024
+
+
+@dataclass(slots=True, eq=False)
+class _Block:
+    """A block that is kept.
+
+    Attributes:
+        model: Name of the model.
+        key: See `block_keys`.
+        parent: The block before it; None for the first of a sequence.
+        tensors: What `Caches.copy_block` returned.
+        bytes: Its memory.
+        digest: See `routing.prefixes.digest`.
+        children: Number of blocks kept that follow it in some sequence.
+        uses: How often it was kept or copied.
+        value: The blocks with the least are dropped first.
+    """
+
+    model: str
+    key: bytes
+    parent: "_Block | None"
+    tensors: Sequence[tf.Tensor] = field(repr=False)
+    bytes: int
+    digest: int
+    children: int = 0
+    uses: int = 0
+    value: float = 0.0
+
+
+@dataclass(slots=True)
+class _ModelBlocks:
+    """The blocks of a model, and counts since the start.
+
+    Attributes:
+        blocks: By key; the least recently used is first.
+        bytes: Memory of the blocks.
+        hit_tokens: Tokens that were copied instead of read.
+        evictions: Blocks that were dropped.
+    """
+
+    blocks: dict[bytes, _Block] = field(default_factory=dict)
+    bytes: int = 0
+    hit_tokens: int = 0
+    evictions: int = 0
+
+
+class PrefixCache:
+    """The blocks that a worker keeps, of all its models. Only the device thread may use it.
+
+    The value of a block is the tokens that it has saved for each byte, and a block that has not
+    been used for long loses its rank: each eviction raises the value of all later uses by the
+    evicted block's value (GreedyDual-Size-Frequency, Cherkasova 1998).
+
+    Attributes:
+        max_bytes: Maximum memory of all blocks; 0 keeps none.
+        reports: What routers get to know, by model. Replaced as a whole, so any thread may read it.
+    """
+
+    def __init__(self, models: Iterable[str], max_bytes: int) -> None:
+        """Starts empty."""
+        self.max_bytes = max_bytes
+        self._models = {name: _ModelBlocks() for name in models}
+        self._bytes = 0
+        # Value of the block evicted last.
+        self._floor = 0.0
+        # Candidates for eviction: value, order and block. An entry is void if its block was dropped
+        # or used since, or has children.
+        self._leaves: list[tuple[float, int, _Block]] = []
+        self._order = itertools.count()
+        self.reports: Mapping[str, PrefixReport] = {}
+        for name in self._models:
+            self._report(name)
+
+    def blocks(self, model: str, keys: Sequence[bytes]) -> list[Sequence[tf.Tensor]]:
+        """The blocks kept of a sequence, for `Caches.load_blocks`.
+
+        Args:
+            model: Name of the model.
+            keys: Keys of the sequence's blocks.
+        """
+        kept = self._models[model].blocks
+        return [kept[key].tensors for key in keys[: self.length(model, keys)]]
+
+    def length(self, model: str, keys: Sequence[bytes]) -> int:
+        """Number of blocks kept of a sequence."""
+        kept = self._models[model].blocks
+        return next((index for index, key in enumerate(keys) if key not in kept), len(keys))
+
+    def record_hit(self, model: str, keys: Iterable[bytes], tokens: int) -> None:
+        """Counts a use.
+
+        Args:
+            model: Name of the model.
+            keys: Keys of the blocks that were copied from here.
+            tokens: Tokens that were copied instead of read, from here or from a running request.
+        """
+        found = self._models[model]
+        for key in keys:
+            self._touch(found.blocks[key])
+        found.hit_tokens += tokens
+        self._report(model)
+
+    def keep(self, model: str, keys: Sequence[bytes], caches: Caches, row: int) -> None:
+        """Keeps copies of the first blocks of a row, as many as there is room for.
+
+        Args:
+            model: Name of the model.
+            keys: Keys of the row's blocks.
+            caches: Holds their keys and values, from position 0 on.
+            row: The row.
+        """
+        found = self._models[model]
+        parent: _Block | None = None
+        pinned = set(keys)
+        for index, key in enumerate(keys):
+            block = found.blocks.get(key)
+            if block is None:
+                size = BLOCK * caches.bytes_per_token + _OVERHEAD
+                if not self._make_room(size, pinned):
+                    break
+                tensors = caches.copy_block(row, index * BLOCK, BLOCK)
+                block = _Block(model, key, parent, tensors, size, digest(key))
+                self._insert(found, block)
+            self._touch(block)
+            parent = block
+        self._report(model)
+
+    def _insert(self, found: _ModelBlocks, block: _Block) -> None:
+        found.blocks[block.key] = block
+        found.bytes += block.bytes
+        self._bytes += block.bytes
+        if block.parent is not None:
+            block.parent.children += 1
+
+    def _touch(self, block: _Block) -> None:
+        block.uses += 1
+        block.value = self._floor + block.uses * BLOCK / block.bytes
+        kept = self._models[block.model].blocks
+        kept[block.key] = kept.pop(block.key)
+        if not block.children:
+            self._offer(block)
+
+    def _offer(self, block: _Block) -> None:
+        """Makes a block that no other follows a candidate for eviction."""
+        heapq.heappush(self._leaves, (block.value, next(self._order), block))
+        kept = sum(len(found.blocks) for found in self._models.values())
+        if len(self._leaves) > 4 * kept + 64:
+            self._leaves = [entry for entry in self._leaves if self._is_leaf(*entry)]
+            heapq.heapify(self._leaves)
+
+    def _is_leaf(self, value: float, _: int, block: _Block) -> bool:
+        is_kept = self._models[block.model].blocks.get(block.key) is block
+        return is_kept and not block.children and block.value == value
+
+    def _make_room(self, size: int, pinned: Collection[bytes]) -> bool:
+        """Evicts blocks until there is room for `size` bytes; returns whether there is."""
+        if size > self.max_bytes:
+            return False
+        skipped = []
+        while self._bytes + size > self.max_bytes and self._leaves:
+            entry = heapq.heappop(self._leaves)
+            if not self._is_leaf(*entry):
+                continue
+            if entry[2].key in pinned:
+                skipped.append(entry)
+                continue
+            self._evict(entry[2])
+        for entry in skipped:
+            heapq.heappush(self._leaves, entry)
+        return self._bytes + size <= self.max_bytes
+
+    def _evict(self, block: _Block) -> None:
+        found = self._models[block.model]
+        self._floor = block.value
+        del found.blocks[block.key]
+        found.bytes -= block.bytes
+        found.evictions += 1
+        self._bytes -= block.bytes
+        if block.parent is not None:
+            block.parent.children -= 1
+            if not block.parent.children:
+                self._offer(block.parent)
+
+    def _report(self, model: str) -> None:
+        # Evictions for one model may have taken blocks of any other.
+        reports = dict(self.reports)
+        for name, found in self._models.items():
+            newest = itertools.islice(reversed(found.blocks.values()), MAX_REPORTED_BLOCKS)
+            known = reports.get(name)
+            if name != model and known is not None and known.evictions == found.evictions:
+                continue
+            reports[name] = PrefixReport(
+                model=name,
+                bytes=found.bytes,
+                hit_tokens=found.hit_tokens,
+                evictions=found.evictions,
+                blocks=tuple(block.digest for block in newest),
+            )
+        self.reports = reports

@@ -1,0 +1,142 @@
+"""Which part of its prompt a run of a lane need not read, because another run has read the same.
+
+That run may be over, and the worker has kept copies (`PrefixCache`), or it may still run, and its
+row of a batch is copied. Keys and values of a token depend on the tokens up to it and on nothing
+else, so with the native kernels they have the same bits whoever has computed them.
+
+A run takes no part if a model with an encoder serves it, because its keys and values depend on the
+source, too, or while it reports log-probabilities of its prompt, for which all of it must be read.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shaperouter_service.decoding import Batch
+from shaperouter_service.models import Model
+from shaperouter_service.routing.prefixes import BLOCK, block_keys
+from shaperouter_service.worker.prefix_cache import PrefixCache
+from shaperouter_service.worker.run import Phase, Run, in_phase
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """The beginning of a run's prompt that need not be read.
+
+    Attributes:
+        tokens: Number of its tokens.
+        holder: A running run of the lane that has read it; None if it was kept.
+    """
+
+    tokens: int = 0
+    holder: Run | None = None
+
+
+NOTHING = Shared()
+
+
+class Prefixes:
+    """Finds and copies what the runs of a lane share. Only the device thread may use it."""
+
+    def __init__(self, model: Model, cache: PrefixCache) -> None:
+        """Takes the model of the lane, and the cache of the worker."""
+        self._model = model
+        self._cache = cache
+        self._is_on = cache.max_bytes > 0 and not model.family.max_source_length
+
+    def read_next(self, waiting: Sequence[Run], runs: Sequence[Run]) -> dict[Run, Shared]:
+        """Chooses the runs whose prompts one call may read.
+
+        All of them begin to read at the same position. A run whose prompt equals that of an earlier
+        one for the greater part waits until that is read, and then copies it.
+
+        Args:
+            waiting: Runs with an unread prompt; at least one.
+            runs: All runs of the lane.
+
+        Returns:
+            The first of `waiting` and others, in their order, with what they share.
+        """
+        if not self._is_on:
+            return dict.fromkeys(waiting, NOTHING)
+        shared: dict[Run, Shared] = {}
+        for run in waiting:
+            found = self._find(run, runs)
+            first = next(iter(shared.values()), found)
+            if found.tokens == first.tokens and not self._repeats(run, found, shared):
+                shared[run] = found
+        return shared
+
+    def copy(self, shared: Shared, run: Run) -> None:
+        """Copies what a run shares to its row, which nothing was read to."""
+        if not shared.tokens or run.batch is None:
+            return
+        holder, keys = shared.holder, self._keys(run)
+        keys = keys[: -(-shared.tokens // BLOCK)]
+        if holder is not None and holder.batch is not None:
+            run.batch.caches.copy_row(run.row, holder.batch.caches, holder.row)
+            keys = keys[:0]
+        else:
+            run.batch.caches.load_blocks(run.row, self._cache.blocks(self._model.name, keys))
+        run.cached_prompt_tokens = min(shared.tokens, len(run.token_ids))
+        self._cache.record_hit(self._model.name, keys, shared.tokens)
+
+    def keep(self, run: Run, batch: Batch, row: int) -> None:
+        """Keeps what a run has read and generated.
+
+        Args:
+            run: A run that has ended, after its prompt was read.
+            batch: The batch that it was in, unchanged since.
+            row: Its row there.
+        """
+        if not self._is_on:
+            return
+        state = batch.state
+        # The newest token is in no cache. Beams share only the prompt.
+        length = int(state.prompt_lengths[row] if batch.beams > 1 else state.lengths[row] - 1)
+        tokens = state.tokens[row, 0, :length]
+        keys = block_keys(self._model.name, run.prefix_scope, tokens)
+        self._cache.keep(self._model.name, keys, batch.caches, row)
+
+    def _keys(self, run: Run) -> Sequence[bytes]:
+        """Keys of the blocks that a run reads."""
+        if run.prefix_keys is None:
+            tokens = [*run.token_ids, *run.generated_token_ids][: run.read_tokens]
+            run.prefix_keys = block_keys(self._model.name, run.prefix_scope, tokens)
+        return run.prefix_keys
+
+    def _find(self, run: Run, runs: Sequence[Run]) -> Shared:
+        """The longest beginning of a run's prompt that can be copied."""
+        if run.scores:
+            return NOTHING
+        keys = self._keys(run)
+        blocks, holder = self._cache.length(self._model.name, keys), None
+        for other in in_phase(runs, Phase.DECODE):
+            if (common := _common(keys, self._keys(other))) > blocks:
+                blocks, holder = common, other
+        # The last token is read in any case, for its logits.
+        return Shared(tokens=min(blocks * BLOCK, run.read_tokens - 1), holder=holder)
+
+    def _repeats(self, run: Run, shared: Shared, earlier: dict[Run, Shared]) -> bool:
+        """Whether an earlier run reads most of what this one still has to read."""
+        if run.scores:
+            return False
+        unread = run.read_tokens - shared.tokens
+        keys = self._keys(run)
+        return any(
+            2 * (_common(keys, self._keys(other)) * BLOCK - shared.tokens) >= unread
+            for other in earlier
+        )
+
+
+def _common(keys: Sequence[bytes], others: Sequence[bytes]) -> int:
+    """Number of equal keys at the beginning."""
+    count = min(len(keys), len(others))
+    # A key depends on all before it, so equal keys are the first ones.
+    low = 0
+    while low < count:
+        middle = (low + count + 1) // 2
+        if keys[middle - 1] == others[middle - 1]:
+            low = middle
+        else:
+            count = middle - 1
+    return low

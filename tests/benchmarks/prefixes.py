@@ -1,0 +1,120 @@
+"""Prompts that begin alike, with and without what they share being kept.
+
+A worker that keeps beginnings of prompts and one that does not serve the same requests, in turn:
+
+- prompts of 1,000 common tokens and some of their own: the time to the first token;
+- prompts that share nothing: the time of a whole request, and the time to its first token.
+
+The model has GPT-2's small size and random weights, or the shape of Qwen3-0.6B.
+
+Run by ``make bench-prefix``.
+"""
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from families.checkpoint import QWEN3
+from families.checkpoint import make_checkpoint as make_shape
+
+from common.checkpoint import VOCABULARY, make_checkpoint
+from harness.engine import Bench
+from harness.tight import Case
+from shaperouter_service.generation.run_events import NewTokens
+
+BUILD = Path(__file__).parents[2] / "build" / "bench"
+MAX_LENGTH = 1024
+COMMON, OWN, NEW_TOKENS = 1000, 8, 8
+# A request that shares nothing: a short prompt, where copies weigh most beside reading it.
+STRANGER_PROMPT, STRANGER_TOKENS = 128, 16
+# The default of --prefix-cache-memory.
+MEMORY = 512 * 10**6
+
+
+def main() -> None:
+    """Measures and prints the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", choices=["gpt2", "qwen3"], default="gpt2")
+    parser.add_argument("--requests", type=int, default=100, help="requests of each kind")
+    parser.add_argument(
+        "--every", type=int, default=5, help="how many requests share for one that reads all"
+    )
+    arguments = parser.parse_args()
+    name, directory = arguments.model, BUILD / "gpt2-small"
+    if name == "gpt2":
+        make_checkpoint(directory)
+    else:
+        make_shape(QWEN3)
+        directory = QWEN3.checkpoint
+    keeping, reading = (_bench(name, directory, size) for size in (MEMORY, 0))
+    rng = np.random.default_rng(0)
+    common = _tokens(rng, COMMON)
+    _request(keeping, name, [*common, *_tokens(rng, OWN)], NEW_TOKENS)
+    shared: list[float] = []
+    whole: list[float] = []
+    for number in range(arguments.requests):
+        prompt = [*common, *_tokens(rng, OWN)]
+        shared.append(_request(keeping, name, prompt, NEW_TOKENS)[0])
+        if number % arguments.every == 0:
+            whole.append(_request(reading, name, prompt, NEW_TOKENS)[0])
+    print(
+        f"{name}, {COMMON} common tokens and {OWN} own: milliseconds to the first token, medians "
+        f"of {len(shared)} requests that share and {len(whole)} that do not"
+    )
+    kept, read = 1000 * statistics.median(shared), 1000 * statistics.median(whole)
+    print(f"  kept {kept:.1f}, read {read:.1f}, ratio {kept / read:.3f}")
+    costs: list[tuple[float, float]] = []
+    firsts: list[tuple[float, float]] = []
+    for number in range(arguments.requests):
+        prompt = _tokens(rng, STRANGER_PROMPT)
+        benches = [keeping, reading] if number % 2 else [reading, keeping]
+        found = {bench: _request(bench, name, prompt, STRANGER_TOKENS) for bench in benches}
+        costs.append((found[keeping][1], found[reading][1]))
+        firsts.append((found[keeping][0], found[reading][0]))
+    print(
+        f"{name}, {STRANGER_PROMPT} tokens that nothing shares and {STRANGER_TOKENS} new ones: "
+        f"milliseconds, medians of {len(costs)}"
+    )
+    for label, pairs in (("first token", firsts), ("whole request", costs)):
+        keeps, reads = (1000 * statistics.median(column) for column in zip(*pairs, strict=True))
+        ratio = statistics.median(kept / read for kept, read in pairs)
+        print(f"  {label}: keeping {keeps:.1f}, not {reads:.1f}, median of ratios {ratio:.4f}")
+
+
+def _bench(name: str, directory: Path, memory: int) -> Bench:
+    bench = Bench({name: directory}, slots=1, max_length=MAX_LENGTH, prefix_cache_bytes=memory)
+    long = Case(prompt_tokens=COMMON + OWN, new_tokens=NEW_TOKENS)
+    stranger = Case(prompt_tokens=STRANGER_PROMPT, new_tokens=STRANGER_TOKENS)
+    bench.make_tight(name, [long], [stranger])
+    bench.stop_compiling()
+    return bench
+
+
+def _tokens(rng: np.random.Generator, count: int) -> list[int]:
+    found: list[int] = rng.integers(VOCABULARY - 1, size=count).tolist()
+    return found
+
+
+def _request(bench: Bench, name: str, prompt: list[int], new_tokens: int) -> tuple[float, float]:
+    """Seconds to the first token of a request, and until its slot is free for the next one."""
+    started = time.perf_counter()
+    run = bench.submit(name, prompt, max_new_tokens=new_tokens)
+    while not isinstance(run.next(), NewTokens):
+        pass
+    first = time.perf_counter() - started
+    run.wait()
+    # A call of the device thread that waits until it has kept what the request left.
+    probe = bench.submit(name, [1], max_new_tokens=1)
+    probe.wait()
+    return first, time.perf_counter() - started
+
+
+if __name__ == "__main__":
+    main()
+    sys.stdout.flush()
+    # As in the service: an interpreter may crash if it ends while TensorFlow's threads run.
+    os._exit(0)
