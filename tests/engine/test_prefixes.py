@@ -1,15 +1,21 @@
 """Runs that begin like earlier ones copy keys and values, and get the tokens of other runs."""
 
 import random
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from harness.engine import CHECKPOINTS, Bench, Collected, few_rungs
-from harness.waiting import wait_until
+from harness.tight import Case
+from harness.waiting import TIMEOUT, wait_until
 from shaperouter_service.compile_cache import CompileCache
-from shaperouter_service.routing.prefixes import BLOCK
+from shaperouter_service.decoding.prefill import SHORT_PIECE
+from shaperouter_service.graphs.graph import FEWEST_STEPS
+from shaperouter_service.routing.prefixes import BLOCK, block_keys
+from shaperouter_service.routing.signatures import GraphKind
+from shaperouter_service.worker.run import Phase, Run, in_phase
 
 # Families that differ in positions, windows and heads, and one with an encoder.
 DECODERS = ("gpt2-untied", "opt-pre", "llama", "gemma3", "mistral", "phi3")
@@ -39,6 +45,21 @@ def engines(kept_compilations: CompileCache) -> Iterator[dict[str, Bench]]:
     }
     yield found
     assert [bench.defects for bench in found.values()] == [[], [], []]
+
+
+@pytest.fixture(scope="module")
+def together(kept_compilations: CompileCache) -> Iterator[Bench]:
+    """An engine that reads two prompts in a call."""
+    bench = Bench(
+        {MODEL: CHECKPOINTS[MODEL]},
+        slots=3,
+        prefix_cache_bytes=ROOM,
+        compile_cache=kept_compilations,
+    )
+    two = [Case(prompt_tokens=60, new_tokens=4)] * 2
+    bench.make_tight(MODEL, two)
+    yield bench
+    assert not bench.defects
 
 
 def _block_bytes() -> int:
@@ -201,6 +222,69 @@ def test_memory_stays_within_its_budget(engines: dict[str, Bench]) -> None:
     reports = bench.parts.prefixes.reports
     assert 0 < sum(report.bytes for report in reports.values()) <= bench.parts.prefixes.max_bytes
     assert reports[MODEL].evictions > 0
+
+
+@pytest.mark.usefixtures("native_kernels")
+@pytest.mark.parametrize("holds", [False, True], ids=["kept", "running"])
+def test_prompts_read_in_one_call_begin_with_what_they_share(
+    engines: dict[str, Bench], together: Bench, *, holds: bool
+) -> None:
+    common = _prompt(20 + holds, 2 * BLOCK)
+    first = together.submit(MODEL, [*common, 1], max_new_tokens=60 if holds else 1)
+    first.next()
+    if not holds:
+        first.wait()
+        wait_until(lambda: not together.parts.lanes[MODEL, 1].active_slots)
+    prompts = [[*common, *_prompt(30 + own, 30 - own)] for own in range(2)]
+    with together.admission_held(MODEL):
+        runs = [together.submit(MODEL, prompt, max_new_tokens=4, logprobs=1) for prompt in prompts]
+    for prompt, run in zip(prompts, runs, strict=True):
+        run.wait()
+        assert run.run.cached_prompt_tokens == 2 * BLOCK
+        rows = [used.rows for _, used in run.run.uses if used.kind is GraphKind.PREFILL]
+        assert rows == [2]
+        alone = _run(engines["off"], prompt, logprobs=1)
+        assert _found(run) == _found(alone)
+    first.run.cancelled = True
+
+
+def test_a_worker_that_reads_only_short_prompts_knows_what_reading_costs(together: Bench) -> None:
+    ready = together.parts.graphs.ready(MODEL, GraphKind.PREFILL, beams=1)
+    graph = max(ready, key=lambda graph: graph.signature.length)
+    assert graph.signature.length > SHORT_PIECE
+    with together.only_ready(graph):
+        for seed in range(FEWEST_STEPS):
+            _run(together, _prompt(40 + seed, 9))
+    assert graph.best_step_seconds is not None
+
+
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_cancelled_run_is_kept_unless_another_run_has_the_device_to_itself(
+    on: Bench, monkeypatch: pytest.MonkeyPatch, *, paused: bool
+) -> None:
+    lane, prompt, dropped = on.parts.lanes[MODEL, 1], _prompt(50 + paused, 40), threading.Event()
+    real_turn = lane.turn
+
+    def cancel(runs: Sequence[Run]) -> bool:
+        for run in in_phase(runs, Phase.DECODE):
+            run.cancelled = True
+        return False
+
+    def turn() -> bool:
+        if not run.run.cancelled:
+            return real_turn()
+        (lane.let_go if paused else real_turn)()
+        dropped.set()
+        return False
+
+    # All of this happens in the device thread.
+    monkeypatch.setattr(lane, "decode", cancel)
+    with on.admission_held(MODEL):
+        run = on.submit(MODEL, prompt, max_new_tokens=20)
+        monkeypatch.setattr(lane, "turn", turn)
+    assert dropped.wait(TIMEOUT)
+    kept = on.parts.prefixes.length(MODEL, block_keys(MODEL, "", prompt))
+    assert kept == (0 if paused else 2)
 
 
 def test_reuse_traces_no_graph_and_copies_with_no_new_function(on: Bench) -> None:

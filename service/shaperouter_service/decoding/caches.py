@@ -124,13 +124,15 @@ class Caches:
 
         Args:
             row: The row.
-            blocks: What `copy_block` returned for positions that follow each other, as many as fit.
+            blocks: What `copy_block` returned for positions that follow each other, as many as fit;
+                all of one length.
         """
         rows, length, _ = self._shape
         for handle, parts in zip(self.tokens, zip(*blocks, strict=True), strict=True):
             # Eager, because the number of blocks is part of a trace.
             first = parts[0].shape
-            rest = length - sum(part.shape[3] for part in parts)
+            # All blocks have one length. Asking each for its own takes longer than joining them.
+            rest = length - len(parts) * first[3]
             zeros = tf.zeros([1, first[1], first[2], rest, first[4]], self._model.dtype)
             values = tf.concat([*parts, zeros], axis=3)
             if rows == 1:

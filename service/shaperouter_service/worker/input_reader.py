@@ -311,10 +311,10 @@ class InputReader:
                 likeliest=any(run.prompt_logprobs for run in runs),
             )
         seconds = time.monotonic() - started
-        # A graph's cost is that of a whole piece, as far as it has read any.
-        is_whole = piece.tokens == program.piece
-        is_new = prompts.graph.step_seconds is None
-        self._graphs.record(prompts.graph, seconds, steps=1 if is_whole or is_new else None)
+        # A graph's cost is that of a whole piece. Short pieces count only until it has a cost, so
+        # that the estimates of a worker that reads nothing else are not guesses for ever.
+        counts = piece.tokens == program.piece or prompts.graph.best_step_seconds is None
+        self._graphs.record(prompts.graph, seconds, steps=1 if counts else None)
         self._covers.record_missed_savings(
             prompts.together, prompts.graph, seconds, share=prompts.share
         )

@@ -32,6 +32,7 @@ class MemoryNeed:
         positions: Positions of a request of the maximum length.
         max_length: That length, in tokens.
         slots: Requests that run at the same time.
+        keeps_prefixes: Whether the worker keeps what it has read of its prompts.
     """
 
     weights: int
@@ -39,6 +40,7 @@ class MemoryNeed:
     positions: int
     max_length: int
     slots: int
+    keeps_prefixes: bool = True
 
     @classmethod
     def of(
@@ -53,6 +55,7 @@ class MemoryNeed:
             positions=length + family.source_positions(length),
             max_length=length,
             slots=slots,
+            keeps_prefixes=not family.max_source_length,
         )
 
     @property
@@ -79,7 +82,8 @@ def require_memory(
     Args:
         needs: The need of each model, by name; the last one is new.
         available: Bytes that are available; by default what the system says.
-        prefix_cache: Bytes for keys and values that are kept for later requests.
+        prefix_cache: Bytes for keys and values that are kept for later requests; not needed if
+            all models have an encoder.
 
     Raises:
         StartupError: They do not fit; the message has the numbers, and a length that would fit.
@@ -87,6 +91,8 @@ def require_memory(
     if available is None:
         left = memory_left()
         available = min(psutil.virtual_memory().available, sys.maxsize if left is None else left)
+    if not any(need.keeps_prefixes for need in needs.values()):
+        prefix_cache = 0
     total = WORKER_BYTES + prefix_cache + sum(need.weights + need.caches for need in needs.values())
     if total <= available:
         return

@@ -72,7 +72,8 @@ class PrefixCache:
 
     The value of a block is the tokens that it has saved for each byte, and a block that has not
     been used for long loses its rank: each eviction raises the value of all later uses by the
-    evicted block's value (GreedyDual-Size-Frequency, Cherkasova 1998).
+    evicted block's value (GreedyDual-Size-Frequency, Cherkasova 1998). A new block that is worth
+    less than all others is not kept, and ages them.
 
     Attributes:
         max_bytes: Maximum memory of all blocks; 0 keeps none.
@@ -140,6 +141,9 @@ class PrefixCache:
             if block is None:
                 size = BLOCK * caches.bytes_per_token + _OVERHEAD
                 if not self._make_room(size, pinned):
+                    # The rest counts as kept and dropped at once, so that what is worth more now
+                    # ages, too.
+                    self._floor += (len(keys) - index) * BLOCK / size
                     break
                 tensors = caches.copy_block(row, index * BLOCK, BLOCK)
                 block = _Block(model, key, parent, tensors, size, digest(key))
@@ -176,9 +180,14 @@ class PrefixCache:
         return is_kept and not block.children and block.value == value
 
     def _make_room(self, size: int, pinned: Collection[bytes]) -> bool:
-        """Evicts blocks until there is room for `size` bytes; returns whether there is."""
+        """Evicts blocks until a new one of `size` bytes has room; returns whether it has.
+
+        Blocks that are worth more than the new one stay, so that a long prompt of a single request
+        does not take the place of what many requests begin with.
+        """
         if size > self.max_bytes:
             return False
+        value = self._floor + BLOCK / size
         skipped = []
         while self._bytes + size > self.max_bytes and self._leaves:
             entry = heapq.heappop(self._leaves)
@@ -187,6 +196,9 @@ class PrefixCache:
             if entry[2].key in pinned:
                 skipped.append(entry)
                 continue
+            if entry[0] > value:
+                skipped.append(entry)
+                break
             self._evict(entry[2])
         for entry in skipped:
             heapq.heappush(self._leaves, entry)
@@ -194,7 +206,8 @@ class PrefixCache:
 
     def _evict(self, block: _Block) -> None:
         found = self._models[block.model]
-        self._floor = block.value
+        # A block can be worth less than one that followed it and was dropped before it.
+        self._floor = max(self._floor, block.value)
         del found.blocks[block.key]
         found.bytes -= block.bytes
         found.evictions += 1

@@ -192,7 +192,8 @@ class LaneScheduler:
         Returns:
             Whether the device did anything. If not, only an event can change that.
         """
-        self.let_go()
+        self._drop_cancelled(keeps=True)
+        self._return_queued()
         self.admit()
         self.reader.reuse_sources(self._runs)
         runs = participants(self._runs, self.reader.half_read)
@@ -212,19 +213,19 @@ class LaneScheduler:
     def let_go(self) -> None:
         """Drops cancelled runs and, if the lane drains, returns the queued ones.
 
-        Takes no time of the device.
+        Takes no time of the device, so what cancelled runs have read is not kept.
         """
-        self._drop_cancelled()
+        self._drop_cancelled(keeps=False)
         self._return_queued()
 
-    def _drop_cancelled(self) -> None:
+    def _drop_cancelled(self, *, keeps: bool) -> None:
         with self._lock:
             dropped = self._queue.drop(lambda run: run.cancelled)
         for run in dropped:
             self._leave(run)
         for run in [run for run in self._runs if run.cancelled]:
             # Its caller may ask again, for example with another question about the same text.
-            self._leave_and_keep(run)
+            (self._leave_and_keep if keeps else self._leave)(run)
         self.reader.drop_cancelled()
 
     def _return_queued(self) -> None:
