@@ -45,7 +45,7 @@ def test_a_compilation_of_the_warm_up() -> None:
     starting = Bench(MODELS)
     told = error_of_a_deadline(starting, seconds=0.2)
     assert re.search(
-        rf"waited 0\.\d+ s for {MODEL} prefill 1x128 to be compiled, while its worker was still "
+        rf"waited \d+\.\d+ s for {MODEL} prefill 1x128 to be compiled, while its worker was still "
         r"starting \(0 of 2 graphs were made, about \d+ s left\)$",
         told,
     )
@@ -57,13 +57,13 @@ def test_a_compilation_after_the_warm_up(bench: Bench, monkeypatch: pytest.Monke
     graph = bench.parts.graphs.graph(lane.ladders.first_decode(MODEL, 1))
     monkeypatch.setattr(lane.covers, "missing", lambda _: graph)
     told = error_of_a_deadline(bench, seconds=0.2)
-    assert re.search(rf"waited 0\.\d+ s for {MODEL} decode 1x128 to be compiled$", told)
+    assert re.search(rf"waited \d+\.\d+ s for {MODEL} decode 1x128 to be compiled$", told)
 
 
 def test_the_queue(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench.parts.lanes[MODEL, 1], "admit", lambda: None)
     told = error_of_a_deadline(bench, seconds=0.2)
-    assert re.search(r"waited 0\.\d+ s in the queue for a slot$", told)
+    assert re.search(r"waited \d+\.\d+ s in the queue for a slot$", told)
 
 
 @pytest.mark.parametrize(
