@@ -58,18 +58,18 @@ def test_no_request_fails_while_revisions_change_and_workers_die(
     switches = Switches(client, "demo")
     traffic = Traffic(service, "demo", callers=CALLERS)
     with traffic.flowing():
-        traffic.wait_for(300)
+        traffic.wait_for(200)
         switches.load("second")
-        traffic.wait_for(300)
+        traffic.wait_for(200)
         os.kill(service.worker_pid(), signal.SIGKILL)
         service.wait_for_log("worker started", count=3)
-        traffic.wait_for(300)
+        traffic.wait_for(200)
         client.load_model("other", "third")
         switches.load("third")
-        traffic.wait_for(300)
+        traffic.wait_for(200)
         client.unload_model("other")
         switches.load("first")
-        traffic.wait_for(300)
+        traffic.wait_for(200)
     assert len({str(texts) for texts in switches.texts}) == 3
     assert switches.wrong(traffic.answers) == []
 

@@ -351,6 +351,8 @@ class Engine:
         while self._models.is_used(name):
             time.sleep(UNLOAD_INTERVAL)
         self._models.remove(name)
+        self._covers = [signature for signature in self._covers if signature.model != name]
+        self._warm_up.forget(name)
         self._graphs.remove(name)
         self._programs.remove(name)
         self._recorder.remove(name)

@@ -65,6 +65,11 @@ class WarmUp:
             except GraphRefusedError as error:
                 raise StartupError(f"warm: {error}") from error
 
+    def forget(self, model: str) -> None:
+        """Waits no more for the graphs of a model, which is unloaded."""
+        self.covers = tuple(each for each in self.covers if each.model != model)
+        self.signatures = tuple(each for each in self.signatures if each.model != model)
+
     @property
     def is_done(self) -> bool:
         """Whether each graph is ready or has failed."""

@@ -12,7 +12,7 @@ import pytest
 from grpc import StatusCode, aio
 from grpc_health.v1 import health_pb2
 
-from harness.fake_model import describe_model
+from harness.fake_model import SLOTS, describe_model
 from shaperouter.v1 import model_pb2
 
 if TYPE_CHECKING:
@@ -141,37 +141,28 @@ def test_a_worker_that_joins_gets_what_was_loaded(
     play(scenario, workers=2, settings=settings)
 
 
-async def start_with_revisions(router: Router, workers: Sequence[FakeWorker]) -> None:
+async def start_with_revisions(router: Router, workers: Sequence[FakeWorker], until: Until) -> None:
     """Starts workers of which each has other files of the model."""
     for worker in workers:
         worker.models = [describe_model("tiny", revision=worker.name)]
         await worker.start()
         await worker.make_first_graphs()
-    ready = model_pb2.GetModelRequest(name="tiny")
-
-    async def ready_workers() -> int:
-        response: model_pb2.GetModelResponse = await router.models.GetModel(ready)
-        return response.model.ready_workers
-
     await router.wait_for_health("readiness", health_pb2.HealthCheckResponse.SERVING)
-    while await ready_workers() < len(workers):
-        await asyncio.sleep(0.01)
+    await until(lambda: router.free_slots == SLOTS * len(workers))
 
 
-def test_another_revision_does_not_continue_a_run(play: Play) -> None:
+def test_another_revision_does_not_continue_a_run(play: Play, until: Until) -> None:
     async def scenario(router: Router, *workers: FakeWorker) -> None:
         for worker in workers:
             worker.script.insert(1, worker.hold)
-        await start_with_revisions(router, workers)
+        await start_with_revisions(router, workers, until)
         stream = router.stream(model="tiny")
         await stream.read()
         (busy,) = [worker for worker in workers if worker.running]
         await busy.kill()
-        with pytest.raises(aio.AioRpcError) as failure:
-            while await stream.read() is not aio.EOF:
-                pass
-        assert failure.value.code() is StatusCode.UNAVAILABLE
-        assert "another revision must not continue it" in str(failure.value.details())
+        error = await router.error(stream.read())
+        assert error.code() is StatusCode.UNAVAILABLE
+        assert "another revision must not continue it" in str(error.details())
         assert sum(len(worker.requests) for worker in workers) == 1
 
     play(scenario, workers=2, started=False)
@@ -181,7 +172,7 @@ def test_a_run_without_tokens_begins_anew_on_another_revision(play: Play, until:
     async def scenario(router: Router, *workers: FakeWorker) -> None:
         for worker in workers:
             worker.script.insert(0, worker.hold)
-        await start_with_revisions(router, workers)
+        await start_with_revisions(router, workers, until)
         generation = asyncio.ensure_future(router.generate(model="tiny"))
         await until(lambda: any(worker.running for worker in workers))
         (busy,) = [worker for worker in workers if worker.running]
