@@ -83,8 +83,14 @@ class Repository:
             OtherChangeError: Another call has changed the model meanwhile.
             StoppingError: The service stops.
         """
+        if self._directory is None:
+            raise FixedModelsError
+        try:
+            check_name(name)
+        except ValueError as error:
+            raise InvalidRequestError.of("name", str(error)) from error
         async with self._changing[name]:
-            revision = await self._find(name, location or name)
+            revision = await self._find(self._directory, name, location or name)
             before = self._revisions.deployment(name)
             if [self._digest(each) for each in before.serving] != [revision.digest]:
                 await self._replace(name, before, revision, call)
@@ -101,9 +107,9 @@ class Repository:
         """
         if self._directory is None:
             raise FixedModelsError
+        self._check_served(name)
         async with self._changing[name]:
-            if name not in self._revisions.names:
-                raise UnknownModelError(name, list(self._revisions.names))
+            self._check_served(name)
             await self._followed(self._next(name, []))
             self._changes.labels(name, ModelChange.UNLOADED).inc()
             log.info("model unloaded", model=name)
@@ -140,16 +146,14 @@ class Repository:
         for model in [each for each in self._tokenizers if each not in used]:
             del self._tokenizers[model]
 
-    async def _find(self, name: str, location: str) -> Revision:
+    def _check_served(self, name: str) -> None:
+        if name not in self._revisions.names:
+            raise UnknownModelError(name, list(self._revisions.names))
+
+    async def _find(self, directory: Path, name: str, location: str) -> Revision:
         """The revision at a location, whose files are read for their digest."""
-        if self._directory is None:
-            raise FixedModelsError
         try:
-            check_name(name)
-        except ValueError as error:
-            raise InvalidRequestError.of("name", str(error)) from error
-        try:
-            path = await asyncio.to_thread(locate_below, self._directory, location)
+            path = await asyncio.to_thread(locate_below, directory, location)
             digest = await asyncio.to_thread(model_digest, path)
         except StartupError as error:
             raise InvalidRequestError.of("location", str(error)) from error
