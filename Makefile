@@ -17,7 +17,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper test-lm-eval fuzz sanitize test-arm lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak soak-http flood bench bench-t5 bench-functions bench-load bench-overload bench-texts bench-router bench-depth bench-prefill bench-prefix bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-large bench-schemas bench-families bench-whisper gpu-export rules release rehearse-images check-dashboard draw-dashboard draw-console bench-console test-cluster clean
+.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper test-lm-eval fuzz sanitize test-arm lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak soak-http flood bench bench-t5 bench-functions bench-load bench-overload bench-texts bench-router bench-depth bench-prefill bench-prefix bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-changing bench-large bench-schemas bench-families bench-whisper gpu-export rules release rehearse-images check-dashboard draw-dashboard draw-console bench-console test-cluster clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -274,6 +274,9 @@ bench-large: setup ## Loads and runs a random model of 3.2 billion parameters in
 
 bench-schemas: setup ## Checks texts of 1,000 JSON schemas, and measures what a schema costs a token; BENCH='--suite DIR'.
 	@PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/schemas.py $(BENCH)
+
+bench-changing: setup ## Sends 10,000 requests while models load, switch revision and unload and workers die; BENCH='--requests N'.
+	PYTHONPATH=tests:$(BENCHMARKS) $(BIN)/python tests/benchmarks/changing.py $(BENCH)
 
 bench-start: setup ## Measures how long a service takes from its start to the first token.
 	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/start.py

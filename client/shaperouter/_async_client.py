@@ -12,6 +12,7 @@ from shaperouter import (
     _requests,
 )
 from shaperouter._async_inference_calls import AsyncInferenceCalls
+from shaperouter._async_repository_calls import AsyncRepositoryCalls
 from shaperouter._async_streams import (
     AsyncGenerationStream,
     AsyncGraphStream,
@@ -25,7 +26,7 @@ from shaperouter._signature import Signature
 from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2
 
 
-class AsyncClient(AsyncTranscriptionCalls, AsyncInferenceCalls):
+class AsyncClient(AsyncTranscriptionCalls, AsyncInferenceCalls, AsyncRepositoryCalls):
     """A connection to a Shaperouter service.
 
     The client connects at its first call and reconnects after a loss. A call that cannot reach the

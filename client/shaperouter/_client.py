@@ -18,6 +18,7 @@ from shaperouter._graph import Graph
 from shaperouter._inference_calls import InferenceCalls
 from shaperouter._model import Model
 from shaperouter._options import GenerationOptions
+from shaperouter._repository_calls import RepositoryCalls
 from shaperouter._signature import Signature
 from shaperouter._streams import (
     GenerationStream,
@@ -27,7 +28,7 @@ from shaperouter._transcription_calls import TranscriptionCalls
 from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2
 
 
-class Client(TranscriptionCalls, InferenceCalls):
+class Client(TranscriptionCalls, InferenceCalls, RepositoryCalls):
     """A connection to a Shaperouter service.
 
     The client connects at its first call and reconnects after a loss. A call that cannot reach the

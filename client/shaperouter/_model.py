@@ -170,6 +170,7 @@ class Model:
             of the prompt, the generated text or the source.
         characters_per_token: Maximum characters of a text per token that it may have. A longer text
             is refused without tokenizing it. 0 without a tokenizer.
+        revision: Identifies the files that it was loaded from: a SHA-256, as hexadecimal digits.
     """
 
     name: str
@@ -194,3 +195,4 @@ class Model:
     kv_cache_bytes_per_token: int = 0
     characters_per_token: int = 0
     call: CallSpec | None = None
+    revision: str = ""

@@ -113,6 +113,18 @@ def model_request(name: str) -> model_pb2.GetModelRequest:
     return model_pb2.GetModelRequest(name=_values.text("name", name))
 
 
+def load_request(name: str, location: str) -> model_pb2.LoadModelRequest:
+    """The request of ``LoadModel``."""
+    return model_pb2.LoadModelRequest(
+        name=_values.text("name", name), location=_values.text("location", location)
+    )
+
+
+def unload_request(name: str) -> model_pb2.UnloadModelRequest:
+    """The request of ``UnloadModel``."""
+    return model_pb2.UnloadModelRequest(name=_values.text("name", name))
+
+
 def graphs_request(message: type[_GraphsT], model: str, include_cold: bool) -> _GraphsT:
     """The request of ``ListGraphs`` or ``WatchGraphs``."""
     return message(

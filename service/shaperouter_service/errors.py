@@ -11,6 +11,10 @@
     ├── UnknownModelError        NOT_FOUND            no model has this name
     ├── UnknownVersionError      NOT_FOUND            the model has no such version
     ├── FixedModelsError         FAILED_PRECONDITION  models are set when the service starts
+    ├── ModelNotLoadedError      FAILED_PRECONDITION  a worker could not load a further model
+    ├── OtherChangeError         ABORTED              another call changed the model meanwhile
+    ├── OtherRevisionError       FAILED_PRECONDITION  a run began with other files of its model
+    ├── RevisionGoneError        UNAVAILABLE          no worker has the files that a run began with
     ├── ModelLoadingError        UNAVAILABLE          no worker has loaded the model yet
     ├── QueueFullError           RESOURCE_EXHAUSTED   the queue of a worker's lane is full
     ├── TextQueueFullError       RESOURCE_EXHAUSTED   too much text waits to be tokenized
@@ -142,7 +146,10 @@ class NotOperatorError(ServiceError):
 
     def __init__(self, client: str) -> None:
         """Takes the client's name."""
-        super().__init__(f"client {client} is not an operator, so it is not allowed to warm graphs")
+        super().__init__(
+            f"client {client} is not an operator, so it is not allowed to warm graphs, or to load "
+            "and unload models"
+        )
 
 
 class ClientLimitError(ServiceError):
@@ -209,7 +216,58 @@ class FixedModelsError(ServiceError):
     def __init__(self) -> None:
         """Takes no arguments."""
         super().__init__(
-            "models cannot be loaded or unloaded while the service runs: set --model and restart it"
+            "models cannot be loaded or unloaded while the service runs: start it with "
+            "--model-repository, or set --model and restart it"
+        )
+
+
+class ModelNotLoadedError(ServiceError):
+    """A model could not be loaded while the service runs; what served before serves on."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = "MODEL_NOT_LOADED"
+
+    def __init__(self, name: str, why: str) -> None:
+        """Takes the model's name and the reason."""
+        super().__init__(f"{name} was not loaded, and nothing has changed: {shortened(why, 1000)}")
+
+
+class OtherChangeError(ServiceError):
+    """Another call has changed a model's deployment meanwhile."""
+
+    code = Code.ABORTED
+    reason = "OTHER_CHANGE"
+
+    def __init__(self, name: str) -> None:
+        """Takes the model's name."""
+        super().__init__(f"{name} was loaded or unloaded by another call at the same time")
+
+
+class OtherRevisionError(ServiceError):
+    """A worker has loaded other files than those that a run began with."""
+
+    code = Code.FAILED_PRECONDITION
+    reason = "OTHER_REVISION"
+
+    def __init__(self, model: str, began: str, loaded: str) -> None:
+        """Takes the model, and the digests of the files that it began with and that are loaded."""
+        super().__init__(
+            f"{model} began with the files of digest {began}, but the worker has those of {loaded}"
+        )
+
+
+class RevisionGoneError(ServiceError):
+    """The revision that a request began with is loaded nowhere any more."""
+
+    code = Code.UNAVAILABLE
+    reason = "REVISION_GONE"
+    retry_after = 0.5
+
+    def __init__(self, model: str) -> None:
+        """Takes the model."""
+        super().__init__(
+            f"the request began with a revision of {model} that no worker has any more; another "
+            "revision must not continue it, so send the request again"
         )
 
 

@@ -7,10 +7,11 @@ VOCAB_SIZE = 320
 MAX_LENGTH, SLOTS = 64, 4
 
 
-def describe_model(name: str) -> model_pb2.Model:
-    """The model of fake workers, with a name."""
+def describe_model(name: str, *, revision: str = "") -> model_pb2.Model:
+    """The model of fake workers, with a name and a revision."""
     return model_pb2.Model(
         name=name,
+        revision=revision,
         family="gpt2",
         kind=model_pb2.MODEL_KIND_DECODER,
         vocab_size=VOCAB_SIZE,

@@ -23,6 +23,7 @@ from shaperouter_service.errors import StoppingError, UnknownModelError
 from shaperouter_service.generation.run_events import GraphUse
 from shaperouter_service.inference.calls import CallTimings, Tensors, WorkerResult
 from shaperouter_service.routing.call_decision import CallShape
+from shaperouter_service.routing.deployments import public_name
 from shaperouter_service.rpc.heartbeat import HEARTBEAT
 from shaperouter_service.rpc.server import listen, make_server
 from shaperouter_service.rpc.tls import ServerTls
@@ -50,8 +51,9 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
     The fake keeps the promises of the real worker: it sends its state at once, after each change
     and at each heartbeat; nothing follows a completion; log-probabilities are sent on request;
     errors are statuses; a run continues after the tokens of its request, and ends when it is
-    cancelled. A requested graph is traced, compiled once the test sets `compiling_ends`, and then
-    ready, unless its length is in `refusals` or `failures`. A killed process has no graphs.
+    cancelled. It loads the revisions of deployments at once, unless their locations are in
+    `load_failures`. A requested graph is traced, compiled once the test sets `compiling_ends`, and
+    then ready, unless its length is in `refusals` or `failures`. A killed process has no graphs.
     """
 
     def __init__(
@@ -93,6 +95,10 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         self.accepts_compile_requests = True
         self.compiling_ends = asyncio.Event()
         self.compiling_ends.set()
+        self.orders: list[worker_pb2.DeployRequest] = []
+        self.load_failures: dict[str, str] = {}  # errors, by location
+        self._deployments: dict[str, worker_pb2.Deployment] = {}
+        self._revisions: dict[str, worker_pb2.RevisionReport] = {}
         self._making: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Condition()
         self._path = address
@@ -231,6 +237,8 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
             task.cancel()
         await asyncio.gather(*self._making, return_exceptions=True)
         self.graphs = []
+        self._deployments.clear()
+        self._revisions.clear()
 
     async def stop(self) -> None:
         """Ends all runs, like SIGTERM at the end of the grace period."""
@@ -281,6 +289,8 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
                     graphs=self.graphs,
                     warm=self.warm,
                     budget=self.budget,
+                    deployments=self._deployments.values(),
+                    revisions=self._revisions.values(),
                     call_queues=[
                         worker_pb2.CallQueue(model=model.name)
                         for model in self.models
@@ -401,6 +411,41 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
                 self._making.add(task)
                 task.add_done_callback(self._making.discard)
         return worker_pb2.WantResponse(refused=refused)
+
+    async def Deploy(  # noqa: N802 (gRPC's name)
+        self, request: worker_pb2.DeployRequest, context: Any
+    ) -> worker_pb2.DeployResponse:
+        """Loads revisions at once, and frees those that nothing uses any more."""
+        self.orders.append(request)
+        for deployment in request.deployments:
+            known = self._deployments.get(deployment.name)
+            if known is None or known.version < deployment.version:
+                self._deployments[deployment.name] = deployment
+        wanted = {each.model: each for each in request.held} | {
+            revision.model: revision
+            for deployment in self._deployments.values()
+            for revision in deployment.revisions
+        }
+        present = {model.name for model in self.models}
+        for revision in wanted.values():
+            if revision.model not in present:
+                self._load(revision)
+        for model in present - wanted.keys():
+            if public_name(model) in self._deployments:
+                self._revisions.pop(model, None)
+                self.models = [each for each in self.models if each.name != model]
+        await self.make_first_graphs()
+        return worker_pb2.DeployResponse()
+
+    def _load(self, revision: worker_pb2.Revision) -> None:
+        report = worker_pb2.RevisionReport(
+            model=revision.model, state=worker_pb2.REVISION_STATE_READY
+        )
+        if error := self.load_failures.get(revision.location):
+            report.state, report.error = worker_pb2.REVISION_STATE_FAILED, error
+        else:
+            self.models.append(describe_model(revision.model, revision=revision.digest))
+        self._revisions[revision.model] = report
 
     async def _make(self, signature: signature_pb2.Signature) -> None:
         graph = next((each for each in self.graphs if each.signature == signature), None)

@@ -20,6 +20,7 @@ from shaperouter._cli._interruption import (
 )
 from shaperouter._cli._models import models
 from shaperouter._cli._ready import ready
+from shaperouter._cli._repository import load, unload
 from shaperouter._cli._transcribe import transcribe
 from shaperouter._cli._warm import warm
 from shaperouter._version import __version__
@@ -27,9 +28,12 @@ from shaperouter._version import __version__
 cli = click.Group(
     "shaperouter",
     help="Call a Shaperouter service: generate text, transcribe speech, call functions and text "
-    "encoders, list models, and show and warm compiled graphs.",
+    "encoders, list, load and unload models, and show and warm compiled graphs.",
     params=shared_options(),
-    commands=[generate, chat, transcribe, infer, embed, models, graphs, warm, ready],
+    commands=[
+        *(generate, chat, transcribe, infer, embed),
+        *(models, load, unload, graphs, warm, ready),
+    ],
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 cli = click.version_option(__version__, prog_name="shaperouter")(cli)

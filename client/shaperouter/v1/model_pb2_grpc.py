@@ -45,6 +45,16 @@ class ModelServiceStub(object):
                 request_serializer=shaperouter_dot_v1_dot_model__pb2.GetModelRequest.SerializeToString,
                 response_deserializer=shaperouter_dot_v1_dot_model__pb2.GetModelResponse.FromString,
                 _registered_method=True)
+        self.LoadModel = channel.unary_unary(
+                '/shaperouter.v1.ModelService/LoadModel',
+                request_serializer=shaperouter_dot_v1_dot_model__pb2.LoadModelRequest.SerializeToString,
+                response_deserializer=shaperouter_dot_v1_dot_model__pb2.LoadModelResponse.FromString,
+                _registered_method=True)
+        self.UnloadModel = channel.unary_unary(
+                '/shaperouter.v1.ModelService/UnloadModel',
+                request_serializer=shaperouter_dot_v1_dot_model__pb2.UnloadModelRequest.SerializeToString,
+                response_deserializer=shaperouter_dot_v1_dot_model__pb2.UnloadModelResponse.FromString,
+                _registered_method=True)
 
 
 class ModelServiceServicer(object):
@@ -65,6 +75,26 @@ class ModelServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def LoadModel(self, request, context):
+        """Loads a model while the service runs, or a new revision of one behind its name. Workers load it
+        beside the old revision and make its first graphs, and those that recorded traffic justifies. Then
+        new requests get it, the running ones finish on the old revision, and that is freed. Returns once
+        new requests to this router get it. If a worker cannot load it, the old revision serves on, and
+        the call fails with FAILED_PRECONDITION and the reason MODEL_NOT_LOADED. Ending the call early has
+        the same effect. Needs --model-repository, and a client that is an operator if calls need tokens.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnloadModel(self, request, context):
+        """Stops serving a model: new requests get NOT_FOUND, the running ones finish, and then workers free
+        its memory. Returns once this router refuses new requests. Has the same needs as LoadModel.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ModelServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -77,6 +107,16 @@ def add_ModelServiceServicer_to_server(servicer, server):
                     servicer.GetModel,
                     request_deserializer=shaperouter_dot_v1_dot_model__pb2.GetModelRequest.FromString,
                     response_serializer=shaperouter_dot_v1_dot_model__pb2.GetModelResponse.SerializeToString,
+            ),
+            'LoadModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.LoadModel,
+                    request_deserializer=shaperouter_dot_v1_dot_model__pb2.LoadModelRequest.FromString,
+                    response_serializer=shaperouter_dot_v1_dot_model__pb2.LoadModelResponse.SerializeToString,
+            ),
+            'UnloadModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnloadModel,
+                    request_deserializer=shaperouter_dot_v1_dot_model__pb2.UnloadModelRequest.FromString,
+                    response_serializer=shaperouter_dot_v1_dot_model__pb2.UnloadModelResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -134,6 +174,60 @@ class ModelService(object):
             '/shaperouter.v1.ModelService/GetModel',
             shaperouter_dot_v1_dot_model__pb2.GetModelRequest.SerializeToString,
             shaperouter_dot_v1_dot_model__pb2.GetModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LoadModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/shaperouter.v1.ModelService/LoadModel',
+            shaperouter_dot_v1_dot_model__pb2.LoadModelRequest.SerializeToString,
+            shaperouter_dot_v1_dot_model__pb2.LoadModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnloadModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/shaperouter.v1.ModelService/UnloadModel',
+            shaperouter_dot_v1_dot_model__pb2.UnloadModelRequest.SerializeToString,
+            shaperouter_dot_v1_dot_model__pb2.UnloadModelResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -37,6 +37,18 @@ class ModelServiceStub:
     """Lists all models of the service."""
     GetModel: _grpc.UnaryUnaryMultiCallable[_model_pb2.GetModelRequest, _model_pb2.GetModelResponse]
     """Returns one model. NOT_FOUND if the service does not have it."""
+    LoadModel: _grpc.UnaryUnaryMultiCallable[_model_pb2.LoadModelRequest, _model_pb2.LoadModelResponse]
+    """Loads a model while the service runs, or a new revision of one behind its name. Workers load it
+    beside the old revision and make its first graphs, and those that recorded traffic justifies. Then
+    new requests get it, the running ones finish on the old revision, and that is freed. Returns once
+    new requests to this router get it. If a worker cannot load it, the old revision serves on, and
+    the call fails with FAILED_PRECONDITION and the reason MODEL_NOT_LOADED. Ending the call early has
+    the same effect. Needs --model-repository, and a client that is an operator if calls need tokens.
+    """
+    UnloadModel: _grpc.UnaryUnaryMultiCallable[_model_pb2.UnloadModelRequest, _model_pb2.UnloadModelResponse]
+    """Stops serving a model: new requests get NOT_FOUND, the running ones finish, and then workers free
+    its memory. Returns once this router refuses new requests. Has the same needs as LoadModel.
+    """
 
 @_typing.type_check_only
 class ModelServiceAsyncStub(ModelServiceStub):
@@ -47,6 +59,18 @@ class ModelServiceAsyncStub(ModelServiceStub):
     """Lists all models of the service."""
     GetModel: _aio.UnaryUnaryMultiCallable[_model_pb2.GetModelRequest, _model_pb2.GetModelResponse]  # type: ignore[assignment]
     """Returns one model. NOT_FOUND if the service does not have it."""
+    LoadModel: _aio.UnaryUnaryMultiCallable[_model_pb2.LoadModelRequest, _model_pb2.LoadModelResponse]  # type: ignore[assignment]
+    """Loads a model while the service runs, or a new revision of one behind its name. Workers load it
+    beside the old revision and make its first graphs, and those that recorded traffic justifies. Then
+    new requests get it, the running ones finish on the old revision, and that is freed. Returns once
+    new requests to this router get it. If a worker cannot load it, the old revision serves on, and
+    the call fails with FAILED_PRECONDITION and the reason MODEL_NOT_LOADED. Ending the call early has
+    the same effect. Needs --model-repository, and a client that is an operator if calls need tokens.
+    """
+    UnloadModel: _aio.UnaryUnaryMultiCallable[_model_pb2.UnloadModelRequest, _model_pb2.UnloadModelResponse]  # type: ignore[assignment]
+    """Stops serving a model: new requests get NOT_FOUND, the running ones finish, and then workers free
+    its memory. Returns once this router refuses new requests. Has the same needs as LoadModel.
+    """
 
 class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
     """Shows which models are served and their limits."""
@@ -66,5 +90,29 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_model_pb2.GetModelResponse, _abc.Awaitable[_model_pb2.GetModelResponse]]:
         """Returns one model. NOT_FOUND if the service does not have it."""
+
+    @_abc_1.abstractmethod
+    def LoadModel(
+        self,
+        request: _model_pb2.LoadModelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_model_pb2.LoadModelResponse, _abc.Awaitable[_model_pb2.LoadModelResponse]]:
+        """Loads a model while the service runs, or a new revision of one behind its name. Workers load it
+        beside the old revision and make its first graphs, and those that recorded traffic justifies. Then
+        new requests get it, the running ones finish on the old revision, and that is freed. Returns once
+        new requests to this router get it. If a worker cannot load it, the old revision serves on, and
+        the call fails with FAILED_PRECONDITION and the reason MODEL_NOT_LOADED. Ending the call early has
+        the same effect. Needs --model-repository, and a client that is an operator if calls need tokens.
+        """
+
+    @_abc_1.abstractmethod
+    def UnloadModel(
+        self,
+        request: _model_pb2.UnloadModelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_model_pb2.UnloadModelResponse, _abc.Awaitable[_model_pb2.UnloadModelResponse]]:
+        """Stops serving a model: new requests get NOT_FOUND, the running ones finish, and then workers free
+        its memory. Returns once this router refuses new requests. Has the same needs as LoadModel.
+        """
 
 def add_ModelServiceServicer_to_server(servicer: ModelServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

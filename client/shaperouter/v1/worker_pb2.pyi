@@ -12,12 +12,23 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class RevisionState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    REVISION_STATE_UNSPECIFIED: _ClassVar[RevisionState]
+    REVISION_STATE_LOADING: _ClassVar[RevisionState]
+    REVISION_STATE_READY: _ClassVar[RevisionState]
+    REVISION_STATE_FAILED: _ClassVar[RevisionState]
+
 class CompileMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     COMPILE_MODE_UNSPECIFIED: _ClassVar[CompileMode]
     COMPILE_MODE_LAZY: _ClassVar[CompileMode]
     COMPILE_MODE_WARM: _ClassVar[CompileMode]
     COMPILE_MODE_FROZEN: _ClassVar[CompileMode]
+REVISION_STATE_UNSPECIFIED: RevisionState
+REVISION_STATE_LOADING: RevisionState
+REVISION_STATE_READY: RevisionState
+REVISION_STATE_FAILED: RevisionState
 COMPILE_MODE_UNSPECIFIED: CompileMode
 COMPILE_MODE_LAZY: CompileMode
 COMPILE_MODE_WARM: CompileMode
@@ -77,7 +88,7 @@ class RunUpdate(_message.Message):
     def __init__(self, run_id: _Optional[int] = ..., event: _Optional[_Union[RunResponse, _Mapping]] = ..., error_status: _Optional[bytes] = ...) -> None: ...
 
 class RunRequest(_message.Message):
-    __slots__ = ("request_id", "model", "token_ids", "options", "generated_token_ids", "client", "lane_beams", "tokens_interval_seconds", "resumed", "source_token_ids", "sound", "alignment", "suspect", "grammar", "scored_tokens", "prefix_scope")
+    __slots__ = ("request_id", "model", "token_ids", "options", "generated_token_ids", "client", "lane_beams", "tokens_interval_seconds", "resumed", "source_token_ids", "sound", "alignment", "suspect", "grammar", "scored_tokens", "prefix_scope", "revision")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -94,6 +105,7 @@ class RunRequest(_message.Message):
     GRAMMAR_FIELD_NUMBER: _ClassVar[int]
     SCORED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PREFIX_SCOPE_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     model: str
     token_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -110,7 +122,8 @@ class RunRequest(_message.Message):
     grammar: str
     scored_tokens: int
     prefix_scope: str
-    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., options: _Optional[_Union[RunOptions, _Mapping]] = ..., generated_token_ids: _Optional[_Iterable[int]] = ..., client: _Optional[str] = ..., lane_beams: _Optional[int] = ..., tokens_interval_seconds: _Optional[float] = ..., resumed: bool = ..., source_token_ids: _Optional[_Iterable[int]] = ..., sound: _Optional[_Union[Sound, _Mapping]] = ..., alignment: _Optional[_Union[Alignment, _Mapping]] = ..., suspect: bool = ..., grammar: _Optional[str] = ..., scored_tokens: _Optional[int] = ..., prefix_scope: _Optional[str] = ...) -> None: ...
+    revision: str
+    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., options: _Optional[_Union[RunOptions, _Mapping]] = ..., generated_token_ids: _Optional[_Iterable[int]] = ..., client: _Optional[str] = ..., lane_beams: _Optional[int] = ..., tokens_interval_seconds: _Optional[float] = ..., resumed: bool = ..., source_token_ids: _Optional[_Iterable[int]] = ..., sound: _Optional[_Union[Sound, _Mapping]] = ..., alignment: _Optional[_Union[Alignment, _Mapping]] = ..., suspect: bool = ..., grammar: _Optional[str] = ..., scored_tokens: _Optional[int] = ..., prefix_scope: _Optional[str] = ..., revision: _Optional[str] = ...) -> None: ...
 
 class Sound(_message.Message):
     __slots__ = ("numbers", "places")
@@ -305,11 +318,13 @@ class CallResponse(_message.Message):
     def __init__(self, outputs: _Optional[_Iterable[_Union[_inference_pb2.Tensor, _Mapping]]] = ..., queue_seconds: _Optional[float] = ..., stall_seconds: _Optional[float] = ..., device_seconds: _Optional[float] = ..., graphs: _Optional[_Iterable[_Union[_generation_pb2.GraphUse, _Mapping]]] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("router",)
+    ROUTER_FIELD_NUMBER: _ClassVar[int]
+    router: str
+    def __init__(self, router: _Optional[str] = ...) -> None: ...
 
 class WatchResponse(_message.Message):
-    __slots__ = ("worker", "incarnation", "device", "models", "graphs", "lanes", "compile_queue_depth", "warm", "budget", "start", "call_queues", "prefixes")
+    __slots__ = ("worker", "incarnation", "device", "models", "graphs", "lanes", "compile_queue_depth", "warm", "budget", "start", "call_queues", "prefixes", "deployments", "revisions")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     DEVICE_FIELD_NUMBER: _ClassVar[int]
@@ -322,6 +337,8 @@ class WatchResponse(_message.Message):
     START_FIELD_NUMBER: _ClassVar[int]
     CALL_QUEUES_FIELD_NUMBER: _ClassVar[int]
     PREFIXES_FIELD_NUMBER: _ClassVar[int]
+    DEPLOYMENTS_FIELD_NUMBER: _ClassVar[int]
+    REVISIONS_FIELD_NUMBER: _ClassVar[int]
     worker: str
     incarnation: str
     device: str
@@ -334,7 +351,9 @@ class WatchResponse(_message.Message):
     start: StartTimes
     call_queues: _containers.RepeatedCompositeFieldContainer[CallQueue]
     prefixes: _containers.RepeatedCompositeFieldContainer[PrefixCache]
-    def __init__(self, worker: _Optional[str] = ..., incarnation: _Optional[str] = ..., device: _Optional[str] = ..., models: _Optional[_Iterable[_Union[_model_pb2.Model, _Mapping]]] = ..., graphs: _Optional[_Iterable[_Union[_graph_pb2.Graph, _Mapping]]] = ..., lanes: _Optional[_Iterable[_Union[Lane, _Mapping]]] = ..., compile_queue_depth: _Optional[int] = ..., warm: bool = ..., budget: _Optional[_Union[CompileBudget, _Mapping]] = ..., start: _Optional[_Union[StartTimes, _Mapping]] = ..., call_queues: _Optional[_Iterable[_Union[CallQueue, _Mapping]]] = ..., prefixes: _Optional[_Iterable[_Union[PrefixCache, _Mapping]]] = ...) -> None: ...
+    deployments: _containers.RepeatedCompositeFieldContainer[Deployment]
+    revisions: _containers.RepeatedCompositeFieldContainer[RevisionReport]
+    def __init__(self, worker: _Optional[str] = ..., incarnation: _Optional[str] = ..., device: _Optional[str] = ..., models: _Optional[_Iterable[_Union[_model_pb2.Model, _Mapping]]] = ..., graphs: _Optional[_Iterable[_Union[_graph_pb2.Graph, _Mapping]]] = ..., lanes: _Optional[_Iterable[_Union[Lane, _Mapping]]] = ..., compile_queue_depth: _Optional[int] = ..., warm: bool = ..., budget: _Optional[_Union[CompileBudget, _Mapping]] = ..., start: _Optional[_Union[StartTimes, _Mapping]] = ..., call_queues: _Optional[_Iterable[_Union[CallQueue, _Mapping]]] = ..., prefixes: _Optional[_Iterable[_Union[PrefixCache, _Mapping]]] = ..., deployments: _Optional[_Iterable[_Union[Deployment, _Mapping]]] = ..., revisions: _Optional[_Iterable[_Union[RevisionReport, _Mapping]]] = ...) -> None: ...
 
 class PrefixCache(_message.Message):
     __slots__ = ("model", "bytes", "hit_tokens", "evictions", "blocks")
@@ -349,6 +368,54 @@ class PrefixCache(_message.Message):
     evictions: int
     blocks: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, model: _Optional[str] = ..., bytes: _Optional[int] = ..., hit_tokens: _Optional[int] = ..., evictions: _Optional[int] = ..., blocks: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Revision(_message.Message):
+    __slots__ = ("model", "digest", "location", "share")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    LOCATION_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    digest: str
+    location: str
+    share: float
+    def __init__(self, model: _Optional[str] = ..., digest: _Optional[str] = ..., location: _Optional[str] = ..., share: _Optional[float] = ...) -> None: ...
+
+class Deployment(_message.Message):
+    __slots__ = ("name", "version", "revisions", "everywhere")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    REVISIONS_FIELD_NUMBER: _ClassVar[int]
+    EVERYWHERE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    version: int
+    revisions: _containers.RepeatedCompositeFieldContainer[Revision]
+    everywhere: bool
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ..., revisions: _Optional[_Iterable[_Union[Revision, _Mapping]]] = ..., everywhere: bool = ...) -> None: ...
+
+class RevisionReport(_message.Message):
+    __slots__ = ("model", "state", "error")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    state: RevisionState
+    error: str
+    def __init__(self, model: _Optional[str] = ..., state: _Optional[_Union[RevisionState, str]] = ..., error: _Optional[str] = ...) -> None: ...
+
+class DeployRequest(_message.Message):
+    __slots__ = ("router", "deployments", "held")
+    ROUTER_FIELD_NUMBER: _ClassVar[int]
+    DEPLOYMENTS_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    router: str
+    deployments: _containers.RepeatedCompositeFieldContainer[Deployment]
+    held: _containers.RepeatedCompositeFieldContainer[Revision]
+    def __init__(self, router: _Optional[str] = ..., deployments: _Optional[_Iterable[_Union[Deployment, _Mapping]]] = ..., held: _Optional[_Iterable[_Union[Revision, _Mapping]]] = ...) -> None: ...
+
+class DeployResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class StartTimes(_message.Message):
     __slots__ = ("import_seconds", "weights_seconds", "first_cover_seconds", "warm_seconds")

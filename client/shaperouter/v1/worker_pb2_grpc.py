@@ -55,6 +55,11 @@ class WorkerServiceStub(object):
                 request_serializer=shaperouter_dot_v1_dot_worker__pb2.WantRequest.SerializeToString,
                 response_deserializer=shaperouter_dot_v1_dot_worker__pb2.WantResponse.FromString,
                 _registered_method=True)
+        self.Deploy = channel.unary_unary(
+                '/shaperouter.v1.WorkerService/Deploy',
+                request_serializer=shaperouter_dot_v1_dot_worker__pb2.DeployRequest.SerializeToString,
+                response_deserializer=shaperouter_dot_v1_dot_worker__pb2.DeployResponse.FromString,
+                _registered_method=True)
 
 
 class WorkerServiceServicer(object):
@@ -99,6 +104,15 @@ class WorkerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Deploy(self, request, context):
+        """Tells the worker which models the service should have. The worker loads and unloads models in the
+        background until it has them; the call does not wait for that, and Watch shows the progress. A
+        router calls this whenever what it has to tell has changed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_WorkerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -121,6 +135,11 @@ def add_WorkerServiceServicer_to_server(servicer, server):
                     servicer.Want,
                     request_deserializer=shaperouter_dot_v1_dot_worker__pb2.WantRequest.FromString,
                     response_serializer=shaperouter_dot_v1_dot_worker__pb2.WantResponse.SerializeToString,
+            ),
+            'Deploy': grpc.unary_unary_rpc_method_handler(
+                    servicer.Deploy,
+                    request_deserializer=shaperouter_dot_v1_dot_worker__pb2.DeployRequest.FromString,
+                    response_serializer=shaperouter_dot_v1_dot_worker__pb2.DeployResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -232,6 +251,33 @@ class WorkerService(object):
             '/shaperouter.v1.WorkerService/Want',
             shaperouter_dot_v1_dot_worker__pb2.WantRequest.SerializeToString,
             shaperouter_dot_v1_dot_worker__pb2.WantResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Deploy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/shaperouter.v1.WorkerService/Deploy',
+            shaperouter_dot_v1_dot_worker__pb2.DeployRequest.SerializeToString,
+            shaperouter_dot_v1_dot_worker__pb2.DeployResponse.FromString,
             options,
             channel_credentials,
             insecure,

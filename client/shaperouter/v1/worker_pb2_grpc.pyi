@@ -55,6 +55,11 @@ class WorkerServiceStub:
     """Requests graphs, which the worker makes ready in the background. The call does not wait for
     them; Watch shows their progress.
     """
+    Deploy: _grpc.UnaryUnaryMultiCallable[_worker_pb2.DeployRequest, _worker_pb2.DeployResponse]
+    """Tells the worker which models the service should have. The worker loads and unloads models in the
+    background until it has them; the call does not wait for that, and Watch shows the progress. A
+    router calls this whenever what it has to tell has changed.
+    """
 
 @_typing.type_check_only
 class WorkerServiceAsyncStub(WorkerServiceStub):
@@ -82,6 +87,11 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
     Want: _aio.UnaryUnaryMultiCallable[_worker_pb2.WantRequest, _worker_pb2.WantResponse]  # type: ignore[assignment]
     """Requests graphs, which the worker makes ready in the background. The call does not wait for
     them; Watch shows their progress.
+    """
+    Deploy: _aio.UnaryUnaryMultiCallable[_worker_pb2.DeployRequest, _worker_pb2.DeployResponse]  # type: ignore[assignment]
+    """Tells the worker which models the service should have. The worker loads and unloads models in the
+    background until it has them; the call does not wait for that, and Watch shows the progress. A
+    router calls this whenever what it has to tell has changed.
     """
 
 class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -131,6 +141,17 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_worker_pb2.WantResponse, _abc.Awaitable[_worker_pb2.WantResponse]]:
         """Requests graphs, which the worker makes ready in the background. The call does not wait for
         them; Watch shows their progress.
+        """
+
+    @_abc_1.abstractmethod
+    def Deploy(
+        self,
+        request: _worker_pb2.DeployRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_worker_pb2.DeployResponse, _abc.Awaitable[_worker_pb2.DeployResponse]]:
+        """Tells the worker which models the service should have. The worker loads and unloads models in the
+        background until it has them; the call does not wait for that, and Watch shows the progress. A
+        router calls this whenever what it has to tell has changed.
         """
 
 def add_WorkerServiceServicer_to_server(servicer: WorkerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -6,7 +6,7 @@
     sha256 = ["5994…"]           # of its tokens; two during a rotation
     max_requests = 16            # in flight
     tokens_per_minute = 60_000   # of prompts and generations
-    operator = false             # may warm graphs, and see the requests of all clients
+    operator = false             # may warm graphs, load models, and see the requests of all clients
 
 The file contains only digests, so it is not secret. They need neither salt nor a slow hash, because
 tokens are long and random.
@@ -45,7 +45,7 @@ class Client:
             means no limit. Tokens are the cost of a generation, which a limit of requests would not
             bound. A minute's tokens may be used at once.
         operator: Whether it may warm graphs, which are never freed and use a budget that all
-            clients share, and see the requests of all clients.
+            clients share, load and unload models, and see the requests of all clients.
     """
 
     name: str

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shaperouter_service.checkpoints.functions import KERAS_SUFFIX, function_in
 from shaperouter_service.checkpoints.model_files import check_model_directory, is_checkpoint
-from shaperouter_service.errors import StartupError
+from shaperouter_service.errors import StartupError, shortened
 from shaperouter_service.telemetry.logs import adopt_loggers
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -37,11 +37,10 @@ def parse_models(specs: Iterable[str]) -> list[ModelLocation]:
     located: dict[str, ModelLocation] = {}
     for spec in specs:
         name, equals, location = spec.partition("=")
-        if not _NAME.fullmatch(name):
-            raise StartupError(
-                "model: a name must begin with a letter or digit and have at most 64 letters, "
-                f"digits, dots, dashes and underscores, got {name!r}"
-            )
+        try:
+            check_name(name)
+        except ValueError as error:
+            raise StartupError(f"model: a name {error}") from error
         if name in located:
             raise StartupError(f"model: {name} is given twice")
         directory = _locate(location) if equals else _built_in(name)
@@ -51,6 +50,19 @@ def parse_models(specs: Iterable[str]) -> list[ModelLocation]:
                 directory = function_in(directory) or directory
         located[name] = ModelLocation(name=name, directory=directory)
     return list(located.values())
+
+
+def check_name(name: str) -> None:
+    """Checks what requests are to call a model.
+
+    Raises:
+        ValueError: It cannot be a name.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            "must begin with a letter or digit and have at most 64 letters, digits, dots, dashes "
+            f"and underscores, got {shortened(repr(name), 80)}"
+        )
 
 
 def _built_in(name: str) -> Path:

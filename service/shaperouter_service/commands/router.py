@@ -70,6 +70,7 @@ def router(
         tls=tls.server(),
         tokens=router.tokens,
         shares_prefixes=router.share_prefixes == "all",
+        repository=common.model_repository,
         worker_tls=worker_tls.workers(),
         ready_without_workers=ready_when == "listening",
     )

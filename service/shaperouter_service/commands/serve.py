@@ -67,6 +67,7 @@ def serve(
         tls=tls.server(),
         tokens=router.tokens,
         shares_prefixes=router.share_prefixes == "all",
+        repository=common.model_repository,
     )
     cores = max(1, usable_cores() // workers)
     shared = replace(
@@ -77,6 +78,7 @@ def serve(
     )
     arguments = (
         *(f"--model={model.name}={model.directory}" for model in models),
+        *([f"--model-repository={common.model_repository}"] if common.model_repository else []),
         f"--metrics-listen={OFF}",
         f"--grace={common.grace}",
         f"--log-level={common.log_level}",

@@ -72,7 +72,9 @@ def worker(
         set_flags()
     os.environ["XLA_FLAGS"] = xla_flags(
         os.environ.get("XLA_FLAGS", ""),
+        # Models of other kinds may come from a repository.
         only_kernels=engine.kernels != OFF
+        and common.model_repository is None
         and KERNELS.exists()
         and all(is_decoder(model.directory) for model in models),
     )
@@ -122,6 +124,7 @@ def worker(
             # A successor gets its list of graphs from the worker that it replaces.
             make_recorded=not successor,
             trace_apart=True,
+            repository=common.model_repository,
         ),
         listen=listen,
         metrics_listen=None if common.metrics_listen == OFF else common.metrics_listen,

@@ -28,6 +28,7 @@ from shaperouter_service.fleet.run_attempts import LOSSES_OF_CAUSES, LOSSES_OF_S
 from shaperouter_service.inference.calls import WorkerCall, WorkerResult
 from shaperouter_service.routing.call_decision import CallOption, CallShape, decide_call
 from shaperouter_service.routing.choice import Decision
+from shaperouter_service.routing.deployments import public_name
 from shaperouter_service.routing.snapshots import WorkerId
 from shaperouter_service.telemetry.fleet import FleetMetrics
 
@@ -118,7 +119,7 @@ class CallDispatch:
                     self._connections.interrupted(link, worker, error.loss)
                     attempts.record_loss(error)
                     on_loss(worker.name)
-                    self._metrics.runs_resumed.labels(request.model, error.loss).inc()
+                    self._metrics.runs_resumed.labels(public_name(request.model), error.loss).inc()
                     log.warning(
                         "call interrupted",
                         request_id=request.request_id,
@@ -176,7 +177,7 @@ class CallDispatch:
         """Reports to operators and the caller that a call kills workers."""
         # The request's id is an exemplar; as a label, it would create a series for each request.
         exemplar = {"request_id": request.request_id}
-        self._metrics.deadly_requests.labels(request.model).inc(exemplar=exemplar)
+        self._metrics.deadly_requests.labels(public_name(request.model)).inc(exemplar=exemplar)
         log.error(
             "request refused: workers died of it",
             request_id=request.request_id,

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterable
 
 import structlog
@@ -11,6 +12,7 @@ from shaperouter_service.fleet.deadlines import worker_by
 from shaperouter_service.fleet.link import Loss, WorkerLink
 from shaperouter_service.fleet.losses import Losses
 from shaperouter_service.routing.catalog import Catalog
+from shaperouter_service.routing.deployments import Deployment
 from shaperouter_service.routing.snapshots import Snapshot, WorkerId
 from shaperouter_service.rpc.tls import WorkerTls
 from shaperouter_service.telemetry.fleet import FleetMetrics
@@ -26,6 +28,7 @@ class Connections:
         catalog: The state of the workers.
         changes_ended: Whether the service is stopping; see `end_changes`.
         losses: The last losses of workers.
+        router_id: Identifies this router to workers.
     """
 
     def __init__(
@@ -41,6 +44,8 @@ class Connections:
         self.catalog = catalog
         self.changes_ended = False
         self.losses = Losses()
+        self.router_id = uuid.uuid4().hex
+        catalog.revisions.on_release(self._notify)
         self._metrics = metrics
         self._worker_metrics = worker_metrics
         self._on_message = on_message
@@ -83,6 +88,16 @@ class Connections:
             changed = self._changed
             yield
             await changed.wait()
+
+    def follow(self, deployment: Deployment) -> None:
+        """Sends further requests by a deployment; see `Revisions.follow`."""
+        self.catalog.follow(deployment)
+        self._notify()
+
+    def tell(self, deployment: Deployment) -> None:
+        """Takes a deployment, which `deploying` follows and tells to workers."""
+        self.catalog.revisions.tell([deployment])
+        self._notify()
 
     def end_changes(self) -> None:
         """Ends all streams of changes, which would otherwise delay a stop forever."""
@@ -131,6 +146,7 @@ class Connections:
             on_message=self._on_message,
             on_snapshot=self._on_snapshot,
             on_lost=self._on_lost,
+            router_id=self.router_id,
             tls=self._tls,
         )
 

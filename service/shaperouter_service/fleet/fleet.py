@@ -11,6 +11,7 @@ from shaperouter_service.errors import (
     DeadlyRequestError,
     QueueFullError,
     RelayedError,
+    RevisionGoneError,
     WorkerLostError,
 )
 from shaperouter_service.fleet.call_dispatch import CallDispatch
@@ -26,6 +27,7 @@ from shaperouter_service.routing.call_decision import CallOption, CallShape
 from shaperouter_service.routing.catalog import Catalog
 from shaperouter_service.routing.choice import Decision
 from shaperouter_service.routing.decision import Option, decide
+from shaperouter_service.routing.deployments import RevisionState, public_name
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.snapshots import WorkerId
@@ -73,7 +75,7 @@ class Fleet(Connections):
         """Returns a model's description, once a worker has loaded the model.
 
         Args:
-            name: A model of the catalog.
+            name: What workers call the model.
             deadline: Deadline on the monotonic clock, in seconds.
 
         Raises:
@@ -91,7 +93,7 @@ class Fleet(Connections):
         serves: Callable[[ServedModel], bool],
         call: str,
     ) -> str:
-        """Returns the model for a request; see `Catalog.resolve`.
+        """Returns the name of a request's model; see `Catalog.resolve`.
 
         If the choice depends on the kinds of models, this waits until workers have loaded all of
         them.
@@ -103,7 +105,7 @@ class Fleet(Connections):
         """
         if not name and len(self.catalog.model_names) > 1:
             for each in self.catalog.model_names:
-                await self.model(each, deadline)
+                await self.model(self.catalog.revisions.main(each), deadline)
         return self.catalog.resolve(name, serves=serves, call=call)
 
     async def run(
@@ -136,6 +138,7 @@ class Fleet(Connections):
             NoWorkerInTimeError: No worker was available in time.
             DeadlinePassedError: A worker had the run, which has not finished in time.
             DeadlyRequestError: The run killed workers, alone on the device; see `run_attempts`.
+            RevisionGoneError: It had begun, and no worker has the model's files of its beginning.
             RelayedError: The workers refused it.
         """
         attempts = RunAttempts(request)
@@ -177,20 +180,27 @@ class Fleet(Connections):
         self, attempts: RunAttempts, deadline: float | None, min_tokens: int
     ) -> tuple[WorkerLink, Decision[Option]]:
         """Decides where a run goes, once a worker is available that has not refused it."""
-        remaining = attempts.remaining()
+        # Workers of a version that does not tell their revisions count as having any.
+        remaining, needed = attempts.remaining(), attempts.needed_revision
         while True:
             links = self.links()
-            views = {
+            able = {
                 worker: view
                 for worker, view in self.catalog.views().items()
-                if worker in links
-                and worker not in attempts.refusals
-                and remaining.model in view.ladders
+                if worker in links and remaining.model in view.ladders
+            }
+            views = {
+                worker: view
+                for worker, view in able.items()
+                if worker not in attempts.refusals
+                and (not needed or view.digests.get(remaining.model, "") in ("", needed))
             }
             decision = decide(remaining, views.values(), time.monotonic())
             if isinstance(decision, Decision):
                 break
             if not attempts.refusals:
+                if needed and (able or self._cannot_load(remaining.model)):
+                    raise RevisionGoneError(remaining.model)
                 await self.wait_for_change(remaining.model, deadline)
                 continue
             refusal = attempts.forget_refusals()
@@ -209,7 +219,16 @@ class Fleet(Connections):
                 seconds_left=seconds_left(deadline),
             )
         (worker,) = (worker for worker, view in views.items() if view.name == taken.worker)
+        attempts.revision = views[worker].digests.get(remaining.model, "")
         return links[worker], decision
+
+    def _cannot_load(self, model: str) -> bool:
+        """Whether all workers have failed to load a revision."""
+        workers = self.catalog.active_workers().values()
+        reports = [self.catalog.report(worker, model) for worker in workers]
+        return bool(reports) and all(
+            report is not None and report.state is RevisionState.FAILED for report in reports
+        )
 
     async def call(
         self,
@@ -257,7 +276,8 @@ class Fleet(Connections):
         if attempts.is_logged or attempts.loss is None:
             return
         attempts.is_logged = True
-        self._metrics.runs_resumed.labels(attempts.request.model, attempts.loss).inc()
+        name = public_name(attempts.request.model)
+        self._metrics.runs_resumed.labels(name, attempts.loss).inc()
         log.warning(
             "run resumed",
             request_id=attempts.request.request_id,
@@ -312,7 +332,7 @@ class Fleet(Connections):
         request = attempts.request
         # The request's id is an exemplar; as a label, it would create a series for each request.
         exemplar = {"request_id": request.request_id}
-        self._metrics.deadly_requests.labels(request.model).inc(exemplar=exemplar)
+        self._metrics.deadly_requests.labels(public_name(request.model)).inc(exemplar=exemplar)
         log.error(
             "request refused: workers died of it",
             request_id=request.request_id,

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextvars import Context
 from enum import StrEnum
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 from grpc import ChannelCredentials, StatusCode, aio
@@ -17,6 +17,7 @@ from shaperouter_service.fleet.run_stream import RunStream
 from shaperouter_service.generation.run_events import RunCompletion, RunEvent
 from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.inference.calls import WorkerCall, WorkerResult
+from shaperouter_service.routing.deployments import Orders
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.snapshots import Snapshot
 from shaperouter_service.rpc.heartbeat import (
@@ -33,10 +34,13 @@ from shaperouter_service.wire.calls import (
     worker_call_to_message,
     worker_result_from_message,
 )
+from shaperouter_service.wire.deployments import orders_to_message
 from shaperouter_service.wire.run_events import run_event_from_message
 from shaperouter_service.wire.run_requests import run_request_to_message
 from shaperouter_service.wire.signatures import signature_from_message, signature_to_message
 from shaperouter_service.wire.snapshots import snapshot_from_message
+
+M = TypeVar("M")
 
 log = structlog.get_logger(__name__)
 
@@ -44,8 +48,8 @@ log = structlog.get_logger(__name__)
 # found quickly, and the longest. Each failure in a row doubles it.
 FIRST_RETRY, LAST_RETRY = 0.1, 2.0
 
-# Timeout in seconds of a request for graphs, which a worker answers at once.
-COMPILE_REQUEST_TIMEOUT = 10.0
+# Timeout in seconds of a request for graphs or models, which a worker answers at once.
+ANSWER_TIMEOUT = 10.0
 
 # When a process dies, its runs end without a reason, at the same moment as the Watch stream. So a
 # run waits this many seconds for the Watch stream to give a reason.
@@ -105,6 +109,7 @@ class WorkerLink:
         on_message: Callable[[str], None],
         on_snapshot: Callable[["WorkerLink", Snapshot], None],
         on_lost: Callable[["WorkerLink", Loss], None],
+        router_id: str = "",
         tls: WorkerTls | None = None,
     ) -> None:
         """Prepares the connection, which `watch` opens.
@@ -115,12 +120,14 @@ class WorkerLink:
                 drains.
             on_snapshot: Called with each snapshot.
             on_lost: Called with the reason when the worker takes no more runs.
+            router_id: Identifies this router to the worker.
             tls: TLS settings of the connection; None for plain text.
         """
         self.address = address
         self._on_message = on_message
         self._on_snapshot = on_snapshot
         self._on_lost = on_lost
+        self._router_id = router_id
         self._tls = tls
         self._credentials = tls.credentials() if tls else None
         self._channel = _channel(address, tls, self._credentials)
@@ -175,7 +182,8 @@ class WorkerLink:
         # With TLS, a failed connection may mean that nothing listens, or that a certificate was
         # refused. Waiting does not help against the latter, so it must be reported.
         wait = self._tls is None
-        call = self._stub.Watch(worker_pb2.WatchRequest(), wait_for_ready=wait)
+        request = worker_pb2.WatchRequest(router=self._router_id)
+        call = self._stub.Watch(request, wait_for_ready=wait)
         try:
             # A worker counts as silent only after its first message, because loading models takes
             # time.
@@ -332,8 +340,22 @@ class WorkerLink:
             RelayedError: It refused the whole request.
         """
         request = worker_pb2.WantRequest(signatures=map(signature_to_message, signatures))
+        response = await self._ask(self._stub.Want(request, timeout=ANSWER_TIMEOUT))
+        return {signature_from_message(each.signature): each.reason for each in response.refused}
+
+    async def deploy(self, orders: Orders) -> None:
+        """Tells the worker which models the service should have, without waiting for them.
+
+        Raises:
+            WorkerLostError: The worker is gone, or does not answer.
+            RelayedError: It refused.
+        """
+        await self._ask(self._stub.Deploy(orders_to_message(orders), timeout=ANSWER_TIMEOUT))
+
+    async def _ask(self, call: Awaitable[M]) -> M:
+        """Waits for the answer to a request that a worker answers at once."""
         try:
-            response = await self._stub.Want(request, timeout=COMPILE_REQUEST_TIMEOUT)
+            return await call
         except aio.AioRpcError as error:
             if error.code() in {StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED}:
                 raise WorkerLostError(self.address) from error
@@ -344,7 +366,6 @@ class WorkerLink:
             if task is not None and task.cancelling():
                 raise
             raise WorkerLostError(self.address) from None
-        return {signature_from_message(each.signature): each.reason for each in response.refused}
 
     def _loss(self, error: RelayedError) -> Loss | None:
         """The kind of loss that an error of a run shows; None if the error is the run's own."""

@@ -234,7 +234,9 @@ class _Recycler:
     def _warm_successor(self, address: str) -> WorkerId | None:
         successor = self._fleet.incarnation_at(address)
         view = self._catalog.view(successor) if successor else None
-        return successor if view and view.warm else None
+        # Models that were loaded at run time, it gets from this router.
+        is_warm = view and view.warm and successor and self._catalog.is_caught_up(successor)
+        return successor if is_warm else None
 
     def _having_made(self, successor: WorkerId, graphs: Sequence[Signature]) -> WorkerView | None:
         # A worker that is silent for a moment may return.

@@ -47,6 +47,8 @@ class RunAttempts:
         loss: Why it was interrupted; None if it was not.
         is_logged: Whether its next worker has been logged.
         refusals: Refusals of workers without room for it.
+        revision: Digest of the model's files on the worker that it was last given to; empty if that
+            worker does not tell.
         stalled_on: The graph whose compilation it waits for; None if it waits for none.
     """
 
@@ -61,6 +63,7 @@ class RunAttempts:
         self.loss: Loss | None = None
         self.is_logged = False
         self.refusals: dict[WorkerId, RelayedError] = {}
+        self.revision = ""
         self.stalled_on: Signature | None = None
         self._keys: Sequence[bytes] = ()
         self._progress_before = 0
@@ -106,6 +109,14 @@ class RunAttempts:
         return self.scored_tokens + len(self.token_ids)
 
     @property
+    def needed_revision(self) -> str:
+        """Digest of the files that must generate the rest; empty for any.
+
+        Another revision would continue the text of this one. A run without tokens begins anew.
+        """
+        return self.revision if self._progress else ""
+
+    @property
     def had_slot(self) -> bool:
         """Whether it had a slot on a worker that it had to leave.
 
@@ -139,6 +150,7 @@ class RunAttempts:
             lane_beams=option.beams,
             resumed=self.had_slot,
             suspect=self.is_suspect,
+            revision=self.revision,
         )
 
     def record(self, event: RunEvent) -> None:

@@ -72,6 +72,7 @@ class RunRequest:
         resumed: Whether it had a slot on a worker that was lost.
         suspect: Whether workers died while they computed its next token, so that it must have the
             device to itself.
+        revision: Digest of the model's files that have generated its tokens so far; empty for any.
     """
 
     request_id: str = ""
@@ -91,3 +92,4 @@ class RunRequest:
     lane_beams: int = 0
     resumed: bool = False
     suspect: bool = False
+    revision: str = ""

@@ -94,7 +94,8 @@ class LoweringProcess:
             idle: Idle seconds after which the process ends.
             timeout: Seconds without an answer after which the process counts as hung.
         """
-        self._recipes = {model.name: recipe for model in models if (recipe := _recipe(model))}
+        self._recipes: dict[str, Callable[[], Any]] = {}
+        self._add(models)
         self._idle = idle
         self._timeout = timeout
         self._lock = threading.Lock()
@@ -129,6 +130,22 @@ class LoweringProcess:
             return program.lower()
         program.traces += answer.traces
         return answer.lowered
+
+    def add(self, models: Iterable[Model | CallModel]) -> None:
+        """Takes further models; a running process ends, as it does not know them."""
+        with self._lock:
+            self._end()
+            self._add(models)
+
+    def remove(self, model: str) -> None:
+        """Forgets a model."""
+        with self._lock:
+            self._end()
+            self._recipes.pop(model, None)
+
+    def _add(self, models: Iterable[Model | CallModel]) -> None:
+        recipes = ((model.name, _recipe(model)) for model in models)
+        self._recipes |= {name: recipe for name, recipe in recipes if recipe is not None}
 
     def end(self) -> None:
         """Ends the process if it is running; the next program starts a new one."""

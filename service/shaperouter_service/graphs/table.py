@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from shaperouter_service.graphs.builder import Builder
 from shaperouter_service.graphs.graph import Graph
 from shaperouter_service.graphs.graph_program import GraphProgram
 from shaperouter_service.routing.compile_policy import SAVINGS_THRESHOLD
-from shaperouter_service.routing.costs import Costs, cheapest
+from shaperouter_service.routing.costs import Costs, Dimensions, cheapest
 from shaperouter_service.routing.decay import DecayingSum
 from shaperouter_service.routing.forecast import Forecast
 from shaperouter_service.routing.signatures import GraphKind, Signature
@@ -79,6 +80,8 @@ class GraphTable:
         self._make_builder = make_builder
         self._on_change = on_change
         self._frozen = False
+        # Graphs that may be compiled nevertheless.
+        self._thawed: set[Signature] = set()
         self._lock = threading.Lock()
         # Tracing is Python code. Two traces at a time would contend for the interpreter lock, and
         # each would take longer than both in turn.
@@ -136,9 +139,46 @@ class GraphTable:
         self._start_threads(threads, self._work_off)
 
     def freeze(self) -> None:
-        """Refuses all further compilations."""
+        """Refuses all further compilations, but of models that are added later."""
         with self._lock:
             self._frozen = True
+
+    def add(self, dimensions: Mapping[str, Dimensions], *, first: Collection[Signature]) -> None:
+        """Takes models that are loaded while others serve.
+
+        Args:
+            dimensions: Their sizes, by model.
+            first: Their first graphs.
+        """
+        with self._lock:
+            self._costs.add(dimensions)
+            self.budget = replace(self.budget, first=[*self.budget.first, *first])
+
+    def thaw(self, signatures: Collection[Signature]) -> None:
+        """Lets a frozen table compile graphs of a model that was added after it was frozen."""
+        with self._lock:
+            self._thawed |= set(signatures)
+
+    def remove(self, model: str) -> None:
+        """Forgets the graphs of a model, once none of them is being made."""
+
+        def remains(signature: Signature) -> bool:
+            return signature.model != model
+
+        with self._work_there:
+            self._queued = {s: urgent for s, urgent in self._queued.items() if remains(s)}
+            self._work_there.wait_for(
+                lambda: (
+                    not any(
+                        graph.state in _BEING_MADE and signature.model == model
+                        for signature, graph in self._graphs.items()
+                    )
+                )
+            )
+            self._graphs = {s: graph for s, graph in self._graphs.items() if remains(s)}
+            self._thawed = set(filter(remains, self._thawed))
+            self._costs.remove(model)
+            self.budget = replace(self.budget, first=list(filter(remains, self.budget.first)))
 
     def stop(self) -> None:
         """Drops the graphs that wait for a compile thread, and waits for those being made.
@@ -278,7 +318,7 @@ class GraphTable:
         Raises:
             GraphRefusedError: The compile mode or the budget does not allow it.
         """
-        if self._frozen:
+        if self._frozen and signature not in self._thawed:
             raise GraphRefusedError(signature, "nothing is compiled after warm-up (mode frozen)")
         if signature in self.budget.first:
             return

@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import Sequence
 
 import structlog
+from prometheus_client import CollectorRegistry
 
 from shaperouter_service.auth import Authentication, CallLimit, Clients
 from shaperouter_service.checkpoints.model_files import is_checkpoint, may_transcribe
@@ -17,6 +18,7 @@ from shaperouter_service.fleet import (
     Fleet,
     OverloadGuard,
     compiling,
+    deploying,
     discovered,
     recycling,
     warning_of_shared_names,
@@ -46,6 +48,7 @@ from shaperouter_service.serving.inference.service import InferenceService
 from shaperouter_service.serving.models import Models
 from shaperouter_service.serving.overview import Overview
 from shaperouter_service.serving.refusal_log import RefusalLog
+from shaperouter_service.serving.repository import Repository
 from shaperouter_service.serving.request_record import RequestRecorder
 from shaperouter_service.serving.transcription.recording_memory import RecordingMemory
 from shaperouter_service.serving.transcription.service import TranscriptionService
@@ -139,7 +142,7 @@ async def run_router(
             doors.services,
             doors.call_gate,
             outer=[CallMetrics(registry, doors.services)],
-            max_message_bytes=_max_message_bytes(config.models),
+            max_message_bytes=_max_message_bytes(config),
             max_bytes=doors.max_bytes,
             connection_age=CONNECTION_AGE,
         )
@@ -157,30 +160,14 @@ async def run_router(
         ):
             port = listen(server, config.listen, tls=config.tls)
             tokenizers = await asyncio.to_thread(_load_tokenizers, config.models)
-            threads = TokenizerThreads()
-            core = Core(
-                generation=GenerationService(
-                    fleet,
-                    tokenizers,
-                    threads,
-                    recorder,
-                    separates_clients=config.tokens is not None and not config.shares_prefixes,
-                ),
-                transcription=TranscriptionService(
-                    fleet,
-                    tokenizers,
-                    threads,
-                    recorder,
-                    TranscriptionMetrics(registry),
-                    memory=RecordingMemory(config.max_recording_memory),
-                ),
-                inference=InferenceService(fleet, tokenizers, threads, recorder),
-                models=Models(
-                    catalog, tokenizers, ready_without_workers=config.ready_without_workers
-                ),
-                graphs=Graphs(fleet),
-                totals=recorder.metrics.totals,
-                overview=Overview(fleet, recorder, refusal_metrics),
+            core = _make_core(
+                config,
+                fleet,
+                tokenizers=tokenizers,
+                recorder=recorder,
+                refusals=refusal_metrics,
+                fleet_metrics=fleet_metrics,
+                registry=registry,
             )
             doors.add_to(server, core)
             health.add_to(server)
@@ -188,7 +175,10 @@ async def run_router(
                 http_doors = [OPEN_INFERENCE, CONSOLE] if config.console else [OPEN_INFERENCE]
                 app = make_app(core, gate, HttpMetrics(registry), http_doors)
                 await http.enter_async_context(serving(app, listener, tls=config.tls))
-            async with _readiness(health, fleet, core.models, config.listen):
+            async with (
+                deploying(fleet, core.repository.prepare),
+                _readiness(health, fleet, core.models, config.listen),
+            ):
                 await server.start()
                 metrics_host = config.metrics_listen.rpartition(":")[0]
                 log.info(
@@ -210,13 +200,60 @@ async def run_router(
         log.info("stopped")
 
 
+def _make_core(
+    config: RouterConfig,
+    fleet: Fleet,
+    *,
+    tokenizers: dict[str, Tokenizer | None],
+    recorder: RequestRecorder,
+    refusals: RefusalMetrics,
+    fleet_metrics: FleetMetrics,
+    registry: CollectorRegistry,
+) -> Core:
+    threads = TokenizerThreads()
+    models = Models(fleet.catalog, tokenizers, ready_without_workers=config.ready_without_workers)
+    return Core(
+        generation=GenerationService(
+            fleet,
+            tokenizers,
+            threads,
+            recorder,
+            separates_clients=config.tokens is not None and not config.shares_prefixes,
+        ),
+        transcription=TranscriptionService(
+            fleet,
+            tokenizers,
+            threads,
+            recorder,
+            TranscriptionMetrics(registry),
+            memory=RecordingMemory(config.max_recording_memory),
+        ),
+        inference=InferenceService(fleet, tokenizers, threads, recorder),
+        models=models,
+        repository=Repository(
+            fleet,
+            models,
+            tokenizers,
+            metrics=recorder.metrics,
+            fleet_metrics=fleet_metrics,
+            directory=config.repository,
+        ),
+        graphs=Graphs(fleet),
+        totals=recorder.metrics.totals,
+        overview=Overview(fleet, recorder, refusals),
+    )
+
+
 def _authentication(config: RouterConfig, metrics: AuthMetrics) -> Authentication | None:
     return None if config.tokens is None else Authentication(Clients(config.tokens), metrics)
 
 
-def _max_message_bytes(models: Sequence[ModelLocation]) -> int:
+def _max_message_bytes(config: RouterConfig) -> int:
     """Maximum size of a message: gRPC needs twice the size of a large one even to refuse it."""
-    directories = [model.directory for model in models]
+    directories = [model.directory for model in config.models]
+    if config.repository is not None:
+        # Models of any kind may come.
+        return max(MAX_TENSOR_REQUEST_BYTES, MAX_MESSAGE_BYTES)
     if not all(map(is_checkpoint, directories)):
         return MAX_TENSOR_REQUEST_BYTES
     if any(map(may_transcribe, directories)):

@@ -29,6 +29,7 @@ class RouterConfig:
         shares_prefixes: Whether clients that tokens tell apart share what workers keep of prompts.
         worker_tls: TLS settings for workers; None means plain text.
         signature_histograms: Whether each signature of own workers has its own histograms.
+        repository: Directory below which models may be loaded at run time; None if they must not.
         ready_without_workers: Whether the service is ready as soon as it listens; else only while
             every model has a worker.
     """
@@ -49,4 +50,5 @@ class RouterConfig:
     shares_prefixes: bool = False
     worker_tls: WorkerTls | None = None
     signature_histograms: bool = True
+    repository: Path | None = None
     ready_without_workers: bool = False

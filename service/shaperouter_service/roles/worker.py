@@ -29,6 +29,7 @@ from shaperouter_service.telemetry.tracing import end_tracing
 from shaperouter_service.telemetry.workers import WorkerMetrics
 from shaperouter_service.worker.config import EngineConfig
 from shaperouter_service.worker.engine import Engine
+from shaperouter_service.worker.repository import ModelRepository
 from shaperouter_service.worker.server import SERVICE, Changes, WorkerServicer
 
 log = structlog.get_logger(__name__)
@@ -107,9 +108,16 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
                 on_defect=lambda: os._exit(EXIT_DEFECT),
             )
             _log_memory(config.engine.max_memory_bytes)
-            servicer = WorkerServicer(engine, changes, drain, config.name)
+            repository = ModelRepository(
+                engine, config.engine.repository, config.engine.models, changes.notify
+            )
+            servicer = WorkerServicer(engine, repository, changes, drain, config.name)
             servicer.add_to(server)
-            async with _observed(servicer, metrics, health), _recorded(engine):
+            async with (
+                _observed(servicer, metrics, health),
+                _recorded(engine),
+                in_background(servicer.follow_deployments)(),
+            ):
                 await server.start()
                 log.info("worker listening", worker=config.name, address=config.listen)
                 await stop.wait()

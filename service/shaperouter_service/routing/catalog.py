@@ -15,7 +15,9 @@ from shaperouter_service.errors import InvalidRequestError, UnknownModelError
 from shaperouter_service.routing.call_decision import CallShape
 from shaperouter_service.routing.costs import Costs, Dimensions
 from shaperouter_service.routing.decision import RequestShape
+from shaperouter_service.routing.deployments import Deployment, RevisionReport, RevisionState
 from shaperouter_service.routing.forecast import OVERDUE
+from shaperouter_service.routing.revisions import Revisions
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.snapshots import (
     CompileMode,
@@ -48,7 +50,7 @@ class Catalog:
     Only the event loop's thread may use it.
 
     Attributes:
-        model_names: Names of the models that workers are expected to have, in order.
+        revisions: The revisions of each model that requests are sent to.
         version: Counts the changes of snapshots.
     """
 
@@ -58,7 +60,7 @@ class Catalog:
         Args:
             models: Names of the models that workers are expected to have.
         """
-        self.model_names = tuple(sorted(models))
+        self.revisions = Revisions(models)
         self.version = 0
         self._workers: dict[WorkerId, Snapshot] = {}
         self._views: dict[WorkerId, WorkerView] = {}
@@ -69,8 +71,23 @@ class Catalog:
         # Their descriptions as of this version.
         self._descriptions: dict[str, ServedModel] = {}
 
+    @property
+    def model_names(self) -> Sequence[str]:
+        """The names that requests may use, in order."""
+        return self.revisions.names
+
+    def follow(self, deployment: Deployment) -> None:
+        """Sends further requests by a deployment; see `Revisions.follow`."""
+        self.revisions.follow(deployment)
+        self.version += 1
+        used = {revision.model for revision in self.revisions.revisions()}
+        present = {model.name for snapshot in self._workers.values() for model in snapshot.models}
+        self._models = {n: m for n, m in self._models.items() if n in used | present}
+        self._descriptions.clear()
+
     def update(self, snapshot: Snapshot) -> None:
         """Stores a worker's newest snapshot."""
+        self.revisions.tell(snapshot.deployments)
         worker, now = snapshot.worker_id, time.monotonic()
         self._workers[worker] = snapshot
         self.version += 1
@@ -97,7 +114,9 @@ class Catalog:
         serves: Callable[[ServedModel], bool] = lambda _: True,
         call: str = "",
     ) -> str:
-        """Returns the model for a request: the named one, or the only one that can serve it.
+        """Returns the name of a request's model: the given one, or the only one that can serve it.
+
+        A name that workers use for a revision is one, too.
 
         Args:
             name: The requested model; empty if the request names none.
@@ -110,7 +129,7 @@ class Catalog:
             InvalidRequestError: No model was named, and not exactly one can serve the request.
         """
         if name:
-            if name not in self.model_names:
+            if name not in self.model_names and not self.revisions.is_known(name):
                 raise UnknownModelError(name, list(self.model_names))
             return name
         if len(self.model_names) == 1:
@@ -118,7 +137,7 @@ class Catalog:
         able = [
             each
             for each in self.model_names
-            if each not in self._models or serves(self._models[each])
+            if (model := self._models.get(self.revisions.main(each))) is None or serves(model)
         ]
         if len(able) == 1:
             return able[0]
@@ -132,7 +151,11 @@ class Catalog:
         raise InvalidRequestError.of("model", description)
 
     def model(self, name: str) -> ServedModel | None:
-        """Describes a model, with the number of workers ready for it; None if it is unknown."""
+        """Describes a model, with the number of workers ready for it; None if it is unknown.
+
+        Args:
+            name: What workers call it.
+        """
         if name not in self._models:
             return None
         if name not in self._descriptions:
@@ -142,7 +165,32 @@ class Catalog:
 
     def _ready_workers(self, model: str) -> int:
         """Number of workers ready for a model; a worker and its successor count once."""
-        return len({process.name for process in self.workers(model) if self._workers[process].warm})
+        return len(
+            {
+                process.name
+                for process in self.workers(model)
+                if self._workers[process].warm and self.state(process, model) is RevisionState.READY
+            }
+        )
+
+    def report(self, worker: WorkerId, model: str) -> RevisionReport | None:
+        """How far a worker has loaded a revision; None if it was not told to load it."""
+        snapshot = self._workers.get(worker)
+        reports = () if snapshot is None else snapshot.revisions
+        return next((report for report in reports if report.model == model), None)
+
+    def state(self, worker: WorkerId, model: str) -> RevisionState:
+        """How far a worker has loaded a model that it has."""
+        report = self.report(worker, model)
+        return RevisionState.READY if report is None else report.state
+
+    def is_caught_up(self, worker: WorkerId) -> bool:
+        """Whether a worker has loaded all that deployments say, as far as it can."""
+        snapshot = self._workers[worker]
+        has = {deployment.name: deployment for deployment in snapshot.deployments}
+        return all(
+            has.get(deployment.name) == deployment for deployment in self.revisions.deployments()
+        ) and not any(report.state is RevisionState.LOADING for report in snapshot.revisions)
 
     def workers(self, model: str) -> list[WorkerId]:
         """The connected processes of workers that have a model."""
@@ -204,7 +252,7 @@ class Catalog:
     @property
     def ready(self) -> bool:
         """Whether every model has a worker that is ready for it."""
-        return all(self._ready_workers(name) > 0 for name in self.model_names)
+        return all(self._ready_workers(self.revisions.main(name)) > 0 for name in self.model_names)
 
 
 def _joined(view: WorkerView, assignment: Assignment) -> WorkerView:
@@ -258,6 +306,7 @@ def view_of(snapshot: Snapshot, now: float) -> WorkerView:
         name=snapshot.worker,
         ladders={model.name: model.ladders for model in snapshot.models if model.ladders},
         calls={model.name: model.call.ladders for model in snapshot.models if model.call},
+        digests={model.name: model.revision for model in snapshot.models},
         lanes={(lane.model, lane.beams): lane for lane in snapshot.lanes},
         call_queues={queue.model: queue for queue in snapshot.call_queues},
         graphs=views,

@@ -109,6 +109,17 @@ class Costs:
         self._compiles: dict[Signature, float] = {}
         self._estimates: dict[Signature, float] = {}
 
+    def add(self, dimensions: Mapping[str, Dimensions]) -> None:
+        """Takes further models, given their sizes by name."""
+        self._dimensions |= dimensions
+
+    def remove(self, model: str) -> None:
+        """Forgets a model, and the times of its graphs."""
+        self._dimensions.pop(model, None)
+        for times in (self._steps, self._compiles, self._estimates):
+            for signature in [each for each in times if each.model == model]:
+                del times[signature]
+
     def measured(self, signature: Signature, step_seconds: float) -> None:
         """Records the present time of a graph's step, average or best."""
         if signature not in self._steps:

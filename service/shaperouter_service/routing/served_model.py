@@ -48,6 +48,7 @@ class ServedModel:
         kv_cache_bytes_per_token: Memory of one position of these caches.
         slots: Number of requests without beam search that one worker runs at a time.
         ready_workers: Number of workers that are ready for it; only the router knows it.
+        revision: Digest of its files; see `checkpoints.digest`. Empty if its worker does not tell.
         tokenizer: Class of its tokenizer, which only the router knows; empty without one.
         characters_per_token: Maximum characters of a text per token; 0 without a tokenizer.
     """
@@ -73,6 +74,7 @@ class ServedModel:
     kv_cache_bytes_per_token: int = 0
     slots: int = 0
     ready_workers: int = 0
+    revision: str = ""
     tokenizer: str = ""
     characters_per_token: int = 0
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
+from shaperouter_service.routing.deployments import Deployment, RevisionReport
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.signatures import Signature
 
@@ -289,6 +290,8 @@ class Snapshot:
         warm: Whether it has made all graphs that must exist before readiness.
         budget: What it may compile.
         start: Duration of each phase of its start.
+        deployments: The newest deployments that routers have told it.
+        revisions: The revisions that it was told to load, and how far they are.
     """
 
     worker: str
@@ -303,6 +306,8 @@ class Snapshot:
     warm: bool = False
     budget: BudgetReport = BudgetReport()
     start: StartTimes = StartTimes()
+    deployments: Sequence[Deployment] = ()
+    revisions: Sequence[RevisionReport] = ()
 
     @property
     def worker_id(self) -> WorkerId:

@@ -49,6 +49,7 @@ class WorkerView:
         name: Name of the worker.
         ladders: Ladders of each model that it has and that generates tokens.
         calls: Ladders of each model that it has and that answers once.
+        digests: Digest of the files of each model that it has; empty if it does not tell.
         lanes: Lanes by model and beam width.
         call_queues: Queues of calls by model.
         graphs: Graphs that were requested, or that would have saved something.
@@ -66,6 +67,7 @@ class WorkerView:
     ladders: Mapping[str, Ladders]
     lanes: Mapping[tuple[str, int], LaneReport]
     calls: Mapping[str, CallLadders] = field(default_factory=dict)
+    digests: Mapping[str, str] = field(default_factory=dict)
     call_queues: Mapping[str, CallQueueReport] = field(default_factory=dict)
     graphs: Mapping[Signature, GraphView]
     costs: Costs

@@ -8,6 +8,7 @@ from shaperouter_service.serving.graphs.graphs import Graphs
 from shaperouter_service.serving.inference.service import InferenceService
 from shaperouter_service.serving.models import Models
 from shaperouter_service.serving.overview import Overview
+from shaperouter_service.serving.repository import Repository
 from shaperouter_service.serving.transcription.service import TranscriptionService
 from shaperouter_service.telemetry.request_totals import RequestTotals
 
@@ -21,6 +22,7 @@ class Core:
         transcription: Transcribes recordings.
         inference: Calls models that answer once.
         models: Describes the models.
+        repository: Loads and unloads models.
         graphs: Shows and warms the graphs of workers.
         totals: Totals of the requests of each model.
         overview: Shows the whole service to people.
@@ -30,6 +32,7 @@ class Core:
     transcription: TranscriptionService
     inference: InferenceService
     models: Models
+    repository: Repository
     graphs: Graphs
     totals: Mapping[str, RequestTotals]
     overview: Overview

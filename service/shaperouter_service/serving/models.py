@@ -1,5 +1,6 @@
 """The served models: what they are for, and what callers see of them."""
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
 from shaperouter_service.errors import InvalidRequestError, ModelLoadingError
@@ -90,13 +91,18 @@ class Models:
 
     def find(self, name: str) -> ServedModel | None:
         """One model; None if no name is given, none has it, or no worker has loaded it yet."""
-        return self._describe(name) if name in self._catalog.model_names else None
+        revisions = self._catalog.revisions
+        is_known = name in revisions.names or revisions.is_known(name)
+        return self._describe(name) if is_known else None
 
     def token_text(self, name: str) -> Callable[[int], str]:
         """The function that tells the text of one token of a model; no text without a tokenizer."""
-        tokenizer = self._tokenizers.get(name)
+        tokenizer = self._tokenizers.get(self._catalog.revisions.main(name))
         return tokenizer.token_text if tokenizer else lambda _: ""
 
     def _describe(self, name: str) -> ServedModel | None:
-        model = self._catalog.model(name)
-        return with_tokenizer(model, self._tokenizers[name]) if model else None
+        used = self._catalog.revisions.main(name)
+        model = self._catalog.model(used)
+        if model is None:
+            return None
+        return with_tokenizer(dataclasses.replace(model, name=name), self._tokenizers[used])

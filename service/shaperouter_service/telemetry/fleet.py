@@ -13,6 +13,14 @@ class Recycling(StrEnum):
     GIVEN_UP = "given_up"
 
 
+class ModelChange(StrEnum):
+    """How a call that loads or unloads a model ended."""
+
+    LOADED = "loaded"
+    FAILED = "failed"
+    UNLOADED = "unloaded"
+
+
 class FleetMetrics:
     """The metrics of a router's fleet; the help of each says what it counts.
 
@@ -22,6 +30,7 @@ class FleetMetrics:
         runs_resumed: Counter by model and reason: lost, hung or draining.
         deadly_requests: Counter by model.
         workers_recycled: Counter by result, see `Recycling`.
+        model_changes: Counter by model and result, see `ModelChange`.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -53,6 +62,12 @@ class FleetMetrics:
             "Attempts to replace a local worker whose budget of graphs was spent on graphs that "
             "save nothing: replaced, or given_up.",
             ["result"],
+        )
+        self.model_changes = counter(
+            "shaperouter_model_changes",
+            "Calls to this router that loaded a model or a revision (loaded), could not load it "
+            "(failed), or unloaded it (unloaded).",
+            ["model", "result"],
         )
         for result in Recycling:
             self.workers_recycled.labels(result)

@@ -155,8 +155,7 @@ class RequestMetrics:
         remember_series(vars(self).values())
         self.totals: dict[str, RequestTotals] = {}
         for model in models:
-            self.totals[model] = RequestTotals()
-            self._begin(model)
+            self.begin(model)
         self.waiting.labels(UNKNOWN_MODEL)
         for code in Code:
             self.requests.labels(UNKNOWN_MODEL, code.name)
@@ -171,7 +170,11 @@ class RequestMetrics:
             running=_sum(self.running),
         )
 
-    def _begin(self, model: str) -> None:
+    def begin(self, model: str) -> None:
+        """Begins the series of a model at zero, if it has none."""
+        if model in self.totals:
+            return
+        self.totals[model] = RequestTotals()
         for metric in (
             self.running,
             self.waiting,

@@ -3,14 +3,16 @@
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
 
 from shaperouter_service.routing.call_ladders import CallLadders
+from shaperouter_service.routing.deployments import public_name
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import Signature
-from shaperouter_service.routing.traffic import Traffic
+from shaperouter_service.routing.traffic import SignatureTraffic, Traffic
 from shaperouter_service.traffic_record.files import RecordFile
 
 log = structlog.get_logger(__name__)
@@ -32,15 +34,37 @@ class TrafficRecorder:
             directory: Directory of the record, created by the first save; None saves nothing.
             ladders: Ladders of the worker's models, by name.
         """
-        self._ladders = ladders
-        self._files = {name: RecordFile(directory, name) for name in ladders} if directory else {}
+        self._directory = directory
+        self._ladders: dict[str, Ladders | CallLadders] = {}
+        self._files: dict[str, RecordFile] = {}
         # Held only to count, and to swap the counts.
         self._counting = threading.Lock()
         self._saving = threading.Lock()
         # End of each model's recorded time. Time without traffic is added to the next traffic.
-        self._recorded_until = dict.fromkeys(ladders, time.monotonic())
-        self._recent = self._empty()
+        self._recorded_until: dict[str, float] = {}
+        self._recent: dict[str, Traffic] = {}
         self._failed = False
+        self.add(ladders)
+
+    def add(self, ladders: Mapping[str, Ladders | CallLadders]) -> None:
+        """Takes further models, given their ladders by name.
+
+        All revisions of a model are recorded as one: the next one will have their traffic.
+        """
+        with self._saving, self._counting:
+            for model, its in ladders.items():
+                self._ladders[model] = its
+                self._recent[model] = self._empty(model)
+                self._recorded_until[model] = time.monotonic()
+                if self._directory is not None:
+                    self._files[model] = RecordFile(self._directory, public_name(model))
+
+    def remove(self, model: str) -> None:
+        """Saves and then forgets the counts of a model."""
+        self.save()
+        with self._saving, self._counting:
+            for known in (self._ladders, self._recent, self._recorded_until, self._files):
+                known.pop(model, None)
 
     def prompt(self, model: str, tokens: int) -> None:
         """Counts a prompt of `tokens` tokens to prefill."""
@@ -72,7 +96,7 @@ class TrafficRecorder:
     def record_request(self, signature: Signature) -> None:
         """Counts that a signature was the tight cover of a computation."""
         with self._counting:
-            self._recent[signature.model].of(signature).asked += 1
+            self._counts(signature).asked += 1
 
     def served(self, signature: Signature, seconds: float, *, steps: int = 1) -> None:
         """Counts a call of a graph.
@@ -84,7 +108,7 @@ class TrafficRecorder:
                 time of a step.
         """
         with self._counting:
-            counts = self._recent[signature.model].of(signature)
+            counts = self._counts(signature)
             counts.calls += 1
             counts.steps += steps
             counts.device_seconds += seconds
@@ -93,12 +117,12 @@ class TrafficRecorder:
     def record_missed_savings(self, signature: Signature, seconds: float) -> None:
         """Counts device time that a missing graph would have saved, in seconds."""
         with self._counting:
-            self._recent[signature.model].of(signature).missed_seconds += seconds
+            self._counts(signature).missed_seconds += seconds
 
     def compiled(self, signature: Signature, seconds: float) -> None:
         """Counts a compilation that the cache did not shorten; its time includes tracing."""
         with self._counting:
-            counts = self._recent[signature.model].of(signature)
+            counts = self._counts(signature)
             counts.compiles += 1
             counts.compile_seconds += seconds
 
@@ -110,11 +134,14 @@ class TrafficRecorder:
         """
         with self._saving:
             with self._counting:
-                recent, self._recent = self._recent, self._empty()
+                recent, self._recent = (
+                    self._recent,
+                    {model: self._empty(model) for model in self._ladders},
+                )
             failure: OSError | None = None
             for model, file in self._files.items():
                 if not recent[model].is_empty:
-                    self._date(recent[model])
+                    self._date(model, recent[model])
                     file.add(recent[model])
                 try:
                     file.save()
@@ -124,14 +151,16 @@ class TrafficRecorder:
                 log.warning("traffic record not saved", error=str(failure))
             self._failed = failure is not None
 
-    def _date(self, traffic: Traffic) -> None:
+    def _counts(self, signature: Signature) -> SignatureTraffic:
+        name = public_name(signature.model)
+        recorded = signature if name == signature.model else replace(signature, model=name)
+        return self._recent[signature.model].of(recorded)
+
+    def _date(self, model: str, traffic: Traffic) -> None:
         now = time.monotonic()
         traffic.as_of = time.time()
-        traffic.seconds = now - self._recorded_until[traffic.model]
-        self._recorded_until[traffic.model] = now
+        traffic.seconds = now - self._recorded_until[model]
+        self._recorded_until[model] = now
 
-    def _empty(self) -> dict[str, Traffic]:
-        return {
-            name: Traffic(model=name, ladders=ladders, as_of=0.0)
-            for name, ladders in self._ladders.items()
-        }
+    def _empty(self, model: str) -> Traffic:
+        return Traffic(model=public_name(model), ladders=self._ladders[model], as_of=0.0)

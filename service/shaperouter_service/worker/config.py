@@ -31,7 +31,8 @@ class EngineConfig:
         warm: Graphs to compile before the worker is ready, besides those that cover every request.
         max_graphs: Maximum number of graphs of all models.
         max_memory_bytes: Memory of the process above which it compiles nothing; 0 means no limit.
-        prefill_lengths: Rungs of models, by name; other models have those of `Ladders.default`.
+        prefill_lengths: Rungs of models, by name; those of models without their own under an empty
+            name. Without either, models have those of `Ladders.default`.
         decode_lengths: Likewise.
         encode_lengths: The same for sources, for models with an encoder.
         prefill_piece: Maximum number of tokens of a prompt read at a time; a family with an encoder
@@ -46,6 +47,8 @@ class EngineConfig:
         make_recorded: Whether to compile the graphs of the record of traffic in advance.
         trace_apart: Whether to trace in a separate process while requests run, which tracing in
             this process would delay; on a CPU only.
+        repository: Directory below which models may be loaded while the worker runs; None to load
+            only `models`.
     """
 
     models: Mapping[str, Path]
@@ -70,3 +73,4 @@ class EngineConfig:
     check_padding: float = 0.0
     make_recorded: bool = True
     trace_apart: bool = False
+    repository: Path | None = None

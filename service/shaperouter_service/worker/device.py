@@ -28,7 +28,7 @@ class DeviceThread(threading.Thread):
 
     def __init__(
         self,
-        lanes: Sequence[Scheduler],
+        lanes: Callable[[], Sequence[Scheduler]],
         *,
         on_turn: Callable[[], None],
         on_idle: Callable[[], bool],
@@ -37,7 +37,7 @@ class DeviceThread(threading.Thread):
         """Prepares the thread; `start` starts it.
 
         Args:
-            lanes: The lanes, and the schedulers of calls, that share the device.
+            lanes: Returns the lanes, and the schedulers of calls, that share the device now.
             on_turn: Called after turns that used the device.
             on_idle: Called when no lane has work; returns whether it has used the device.
             on_defect: Called if a turn raises an error. The state of the lanes is then unreliable,
@@ -74,12 +74,13 @@ class DeviceThread(threading.Thread):
         Returns:
             Whether the device did anything.
         """
-        isolating = next((lane for lane in self._lanes if lane.isolates), None)
+        lanes = self._lanes()
+        isolating = next((lane for lane in lanes if lane.isolates), None)
         if isolating is not None:
             # The other lanes pause, possibly for long, but their runs can still be cancelled.
-            for lane in self._lanes:
+            for lane in lanes:
                 lane.let_go()
             if isolating.turn():
                 return True
-        turns = [lane.turn() for lane in self._lanes]
+        turns = [lane.turn() for lane in lanes]
         return any(turns)

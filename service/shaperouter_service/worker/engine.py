@@ -1,6 +1,6 @@
 """The engine: a worker's models, lanes, graphs and device thread, without any gRPC."""
 
-import functools
+import gc
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -9,7 +9,7 @@ import structlog
 import tensorflow as tf
 
 from shaperouter_service.compile_cache import CompileCache
-from shaperouter_service.errors import GraphRefusedError, StartupError, UnknownModelError
+from shaperouter_service.errors import GraphRefusedError, StartupError
 from shaperouter_service.graphs import CompileBudget, GraphTable, LoweringProcess
 from shaperouter_service.kernels import choose
 from shaperouter_service.models import (
@@ -29,16 +29,12 @@ from shaperouter_service.worker.call_scheduler import CallScheduler
 from shaperouter_service.worker.config import EngineConfig
 from shaperouter_service.worker.device import DeviceThread
 from shaperouter_service.worker.engine_parts import EngineParts
-from shaperouter_service.worker.input_reader import EncodedSources
-from shaperouter_service.worker.ladders import check_warm, first_graphs, is_of
+from shaperouter_service.worker.ladders import all_first, check_warm, first_graphs, is_of
+from shaperouter_service.worker.model_table import ModelTable
 from shaperouter_service.worker.models import LoadedModels, load_models
-from shaperouter_service.worker.prefix_cache import PrefixCache
 from shaperouter_service.worker.programs import ProgramFactory
 from shaperouter_service.worker.run import Phase, Run
-from shaperouter_service.worker.scheduler import LaneScheduler
 from shaperouter_service.worker.snapshot import (
-    describe_call_model,
-    describe_model,
     report_budget,
     report_graph,
     report_lane,
@@ -61,6 +57,9 @@ _NEXT_STEPS: Mapping[Phase, str] = {
     Phase.DECODE: "was to make its tokens",
     Phase.ENDED: "had just ended it",
 }
+
+# Seconds between two looks at whether the last run of a model that is unloaded has ended.
+UNLOAD_INTERVAL = 0.02
 
 log = structlog.get_logger(__name__)
 
@@ -99,41 +98,32 @@ class Engine:
         self._start = StartTimer()
         self._has_weights = False
         self._covers: list[Signature] = []
+        self._compile_cache, self._record = compile_cache, record
         self.vocabularies = Vocabularies(config.models)
         self._start_device()
-        loaded = load_models(config, kernels=self._kernels, compile_cache=compile_cache)
-        self._models, self._ladders = loaded.models, loaded.ladders
-        self._call_models = loaded.call_models
-        called = {name: model.ladders for name, model in loaded.call_models.items()}
-        self._recorder = TrafficRecorder(record, {**self._ladders, **called})
+        loaded = load_models(
+            config, config.models, kernels=self._kernels, compile_cache=compile_cache
+        )
+        self._recorder = TrafficRecorder(record, loaded.all_ladders)
         self._programs = self._make_programs(loaded)
         self._costs = Costs(loaded.dimensions)
-        self._graphs = self._make_graph_table({**self._ladders, **called})
-        self._warm_up = WarmUp(self._graphs, [])
+        self._graphs = self._make_graph_table(loaded.all_ladders)
+        self._warm_up = WarmUp(self._graphs)
         watchdog = Watchdog(config.hang_timeout, on_hang=on_defect)
-        self._lanes = self._make_lanes(watchdog)
-        self._calls = {
-            name: CallScheduler(
-                model,
-                self._graphs,
-                queue_limit=config.queue_limit,
-                watchdog=watchdog,
-                recorder=self._recorder,
-                on_ladders=functools.partial(self._programs.set_call_ladders, name),
-                check_padding=config.check_padding,
-            )
-            for name, model in self._call_models.items()
-        }
+        self._models = ModelTable(
+            config, self._graphs, self._programs, self._recorder, watchdog, kernels=self._kernels
+        )
+        self._models.add(loaded)
         self._thread = DeviceThread(
-            [*self._lanes.values(), *self._calls.values()],
+            lambda: self._models.schedulers,
             on_turn=on_change,
-            on_idle=lambda: any(scheduler.idle() for scheduler in self._calls.values()),
+            on_idle=lambda: any(scheduler.idle() for scheduler in self._models.calls.values()),
             on_defect=on_defect,
         )
         self._thread.start()
         self._start_warm_up(record if config.make_recorded else None)
         if config.beam_cover and config.compile_mode != "frozen":
-            self.request_compile(beam_covers(record, self._ladders))
+            self.request_compile(beam_covers(record, self._models.ladders))
         if not all(map(self._programs.is_cached, self._covers)):
             # Cores that are kept for requests have none to serve until these graphs are compiled.
             idle_cores = usable_cores() - config.compile_threads
@@ -175,10 +165,10 @@ class Engine:
         apart = self._config.trace_apart and self._on_cpu
         return ProgramFactory(
             loaded,
-            tracing=LoweringProcess([*self._models.values(), *self._call_models.values()])
+            tracing=LoweringProcess([*loaded.models.values(), *loaded.call_models.values()])
             if apart
             else None,
-            is_serving=self._is_serving,
+            is_serving=lambda: self._models.is_serving,
         )
 
     def _make_graph_table(self, ladders: Mapping[str, Ladders | CallLadders]) -> GraphTable:
@@ -207,42 +197,19 @@ class Engine:
             make_builder=self._programs.make_builder,
         )
 
-    def _make_lanes(self, watchdog: Watchdog) -> dict[tuple[str, int], LaneScheduler]:
-        """Creates the lanes of all models, by model and beam width."""
-        encoded = {name: EncodedSources() for name in self._models}
-        self._prefixes = PrefixCache(
-            [name for name, model in self._models.items() if not model.family.max_source_length],
-            self._config.prefix_cache_bytes,
-        )
-        return {
-            (name, lane.beams): LaneScheduler(
-                self._models[name],
-                ladders,
-                self._graphs,
-                beams=lane.beams,
-                queue_limit=self._config.queue_limit,
-                encoded=encoded[name],
-                prefixes=self._prefixes,
-                watchdog=watchdog,
-                recorder=self._recorder,
-            )
-            for name, ladders in self._ladders.items()
-            for lane in ladders.lanes
-        }
-
     @property
     def parts(self) -> EngineParts:
         """The parts of this engine, for tests."""
         return EngineParts(
             graphs=self._graphs,
             costs=self._costs,
-            lanes=self._lanes,
-            calls=self._calls,
-            ladders=self._ladders,
+            lanes=self._models.lanes,
+            calls=self._models.calls,
+            ladders=self._models.ladders,
             programs=self._programs,
             warm_up=self._warm_up,
             recorder=self._recorder,
-            prefixes=self._prefixes,
+            prefixes=self._models.prefixes,
             device=self._thread,
             kernels=self._kernels,
         )
@@ -254,7 +221,7 @@ class Engine:
             QueueFullError: There is no room.
             StoppingError: The engine is draining.
         """
-        self._lane(run, model).submit(run)
+        self._models.lane(run, model).submit(run)
         self._thread.wake()
         self._on_change()
 
@@ -264,9 +231,7 @@ class Engine:
         Raises:
             UnknownModelError: No such model is loaded.
         """
-        if model not in self._calls:
-            raise UnknownModelError(model, list(self._calls))
-        return self._calls[model]
+        return self._models.call_scheduler(model)
 
     def submit_call(self, call: Call, model: str) -> None:
         """Queues a call.
@@ -275,13 +240,14 @@ class Engine:
             QueueFullError: There is no room.
             StoppingError: The engine is draining.
         """
-        self._calls[model].submit(call)
+        self._models.call_scheduler(model).submit(call)
         self._thread.wake()
         self._on_change()
 
     def cancel_call(self, call: Call, model: str) -> None:
         """Drops a call, unless it is being computed or has ended."""
-        self._calls[model].cancel(call)
+        if model in self._models.calls:
+            self._models.calls[model].cancel(call)
         self._thread.wake()
 
     def call_waited_for(self, call: Call) -> str:
@@ -295,7 +261,8 @@ class Engine:
 
     def cancel(self, run: Run, model: str) -> None:
         """Frees a run's slot at the next chunk boundary, unless the run has ended."""
-        self._lane(run, model).cancel(run)
+        if model in self._models.ladders:
+            self._models.lane(run, model).cancel(run)
         self._thread.wake()
 
     def waited_for(self, run: Run) -> str:
@@ -312,11 +279,91 @@ class Engine:
 
     def drain(self) -> None:
         """Stops accepting runs and returns the queued ones; runs with a slot continue."""
-        for lane in self._lanes.values():
+        for lane in self._models.lanes.values():
             lane.drain()
-        for scheduler in self._calls.values():
+        for scheduler in self._models.calls.values():
             scheduler.drain()
         self._thread.wake()
+
+    def load(self, name: str, directory: Path, digest: str) -> WarmUp:
+        """Loads a model beside those that serve, and requests the graphs to make before it serves.
+
+        These are graphs that cover every request, and those that recorded traffic makes worth it.
+        Runs and calls of the model are accepted from now on.
+
+        Args:
+            name: As runs and calls will name it.
+            directory: Its directory.
+            digest: What the digest of its files must be.
+
+        Raises:
+            StartupError: It cannot be loaded, does not fit into memory or the budget of graphs, or
+                has other files.
+        """
+        config = self._config
+        loaded = load_models(
+            config,
+            {name: directory},
+            kernels=self._kernels,
+            compile_cache=self._compile_cache,
+            cache_growth=self._models.cache_growth,
+        )
+        loaded.wait_for_weights()
+        if loaded.digests[name] != digest:
+            raise StartupError(
+                f"{directory}: its files differ from those that were to be loaded: their digest is "
+                f"{loaded.digests[name]}, not {digest}"
+            )
+        ladders = loaded.all_ladders
+        first = all_first(ladders)
+        if (count := len(self._graphs.budget.first) + len(first)) > config.max_graphs:
+            raise StartupError(
+                f"max-graphs: must be at least {count}, the number of graphs that cover every "
+                f"request of {', '.join([*self._models.names, name])}; got {config.max_graphs}"
+            )
+        self.vocabularies.add(name, directory)
+        self._recorder.add(ladders)
+        self._programs.add(loaded)
+        self._graphs.add(loaded.dimensions, first=first)
+        self._models.add(loaded)
+        # What this process has served of the model is in the record, too.
+        self._recorder.save()
+        recorded = recorded_graphs(self._record, ladders, limit=self._graphs.room)
+        covers = first_covers(ladders)
+        warm_up = WarmUp(self._graphs, covers=covers, further=recorded)
+        self._graphs.thaw(warm_up.signatures)
+        try:
+            warm_up.start()
+        except StartupError:
+            self.unload(name)
+            raise
+        self._on_change()
+        return warm_up
+
+    def unload(self, name: str) -> None:
+        """Frees a model once its runs and calls have ended; further ones are refused.
+
+        TensorFlow keeps the compiled graphs, without the weights.
+        """
+        for scheduler in self._models.schedulers_of(name):
+            scheduler.drain()
+        self._thread.wake()
+        while self._models.is_used(name):
+            time.sleep(UNLOAD_INTERVAL)
+        self._models.remove(name)
+        self._covers = [signature for signature in self._covers if signature.model != name]
+        self._warm_up.forget(name)
+        self._graphs.remove(name)
+        self._programs.remove(name)
+        self._recorder.remove(name)
+        self.vocabularies.remove(name)
+        # Functions of TensorFlow refer to themselves, and hold the weights until they are found.
+        gc.collect()
+        self._on_change()
+
+    def is_used(self, name: str) -> bool:
+        """Whether a model has runs or calls."""
+        return self._models.is_used(name)
 
     def model(self, name: str) -> ServedModel:
         """Describes a model.
@@ -324,17 +371,7 @@ class Engine:
         Raises:
             UnknownModelError: The model is not loaded.
         """
-        if name in self._calls:
-            ladders = self._calls[name].covers.ladders
-            return describe_call_model(
-                self._call_models[name], ladders, kernels=self._kernels or ""
-            )
-        if name not in self._models:
-            raise UnknownModelError(name, list(self._models))
-        lanes = [lane for (model, _), lane in self._lanes.items() if model == name]
-        return describe_model(
-            self._models[name], self._ladders[name], lanes, kernels=self._kernels or ""
-        )
+        return self._models.describe(name)
 
     def snapshot(self, worker: str, incarnation: str) -> Snapshot:
         """Describes the whole state."""
@@ -342,11 +379,11 @@ class Engine:
             worker=worker,
             incarnation=incarnation,
             device=self._device,
-            models=[self.model(name) for name in (*self._models, *self._calls)],
+            models=[self.model(name) for name in self._models.names],
             graphs=self._report_graphs(worker),
-            lanes=[report_lane(scheduler) for scheduler in self._lanes.values()],
-            call_queues=[scheduler.report() for scheduler in self._calls.values()],
-            prefixes=[*self._prefixes.reports.values()],
+            lanes=[report_lane(scheduler) for scheduler in self._models.lanes.values()],
+            call_queues=[scheduler.report() for scheduler in self._models.calls.values()],
+            prefixes=[*self._models.prefixes.reports.values()],
             compile_queue_depth=self._graphs.queue_depth,
             warm=self.warm,
             budget=report_budget(self._graphs),
@@ -370,7 +407,7 @@ class Engine:
         refused = {}
         for signature in signatures:
             try:
-                if is_of(self._all_ladders, signature):
+                if is_of(self._models.all_ladders, signature):
                     self._graphs.request_compile(signature, urgent=False)
                 else:
                     refused[signature] = "it is none of the worker's ladders"
@@ -393,37 +430,23 @@ class Engine:
         Raises:
             StartupError: A declared signature is not one of the ladders, or has no room.
         """
-        called = {name: model.ladders for name, model in self._call_models.items()}
-        self._covers = first_covers(self._ladders, called)
+        ladders = self._models.all_ladders
+        self._covers = first_covers(ladders)
         warm = self._config.warm
-        check_warm(self._all_ladders, warm)
-        recorded = recorded_graphs(record, self._all_ladders, limit=self._graphs.room)
+        check_warm(ladders, warm)
+        recorded = recorded_graphs(record, ladders, limit=self._graphs.room)
         is_lazy = self._graphs.budget.mode is CompileMode.LAZY
         # Complete before anything is requested: a frozen worker compiles nothing after the warm-up.
-        first = [*self._covers, *(warm or ([] if is_lazy else recorded))]
-        self._warm_up = WarmUp(self._graphs, first)
+        further = warm or ([] if is_lazy else recorded)
+        self._warm_up = WarmUp(self._graphs, covers=self._covers, further=further)
         count = len(self._warm_up.signatures)
         log.info("compiling or loading graphs before the worker is ready", graphs=count)
-        self._warm_up.start(urgent=self._covers)
+        self._warm_up.start()
         if is_lazy:
             # Loading cached graphs takes a moment. Other graphs must prove their worth again.
             self.request_compile(
                 signature for signature in recorded if self._programs.is_cached(signature)
             )
-
-    @property
-    def _all_ladders(self) -> dict[str, Ladders | CallLadders]:
-        """The ladders of all models, by name."""
-        called = {name: scheduler.covers.ladders for name, scheduler in self._calls.items()}
-        return {**self._ladders, **called}
-
-    def _lane(self, run: Run, model: str) -> LaneScheduler:
-        return self._lanes[model, self._ladders[model].lane(run.lane_beams or run.num_beams).beams]
-
-    def _is_serving(self) -> bool:
-        return any(lane.active_slots for lane in self._lanes.values()) or any(
-            scheduler.waiting for scheduler in self._calls.values()
-        )
 
     def _graph_changed(self) -> None:
         if self._has_weights:

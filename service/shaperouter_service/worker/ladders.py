@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from shaperouter_service.errors import StartupError
 from shaperouter_service.models import EncoderDecoder, Family
 from shaperouter_service.routing.call_ladders import CallLadders
+from shaperouter_service.routing.deployments import public_name
 from shaperouter_service.routing.ladders import PREFILL_PIECE, Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
 
@@ -53,6 +54,16 @@ def make_ladders(
         raise StartupError(f"{error} (model {name})") from error
 
 
+def lengths_of(chosen: Mapping[str, Sequence[int]], model: str) -> Sequence[int]:
+    """The chosen rungs of a model; empty for the default ones.
+
+    Args:
+        chosen: The rungs by the name that requests use; those of all others under an empty name.
+        model: What workers call the model.
+    """
+    return chosen.get(public_name(model), chosen.get("", ()))
+
+
 def first_graphs(
     ladders: Mapping[str, Ladders | CallLadders], *, max_graphs: int
 ) -> list[Signature]:
@@ -65,13 +76,18 @@ def first_graphs(
     Raises:
         StartupError: There are more than that.
     """
-    first = [signature for name in ladders for signature in _first(name, ladders[name])]
+    first = all_first(ladders)
     if max_graphs < len(first):
         raise StartupError(
             f"max-graphs: must be at least {len(first)}, the number of graphs that cover every "
             f"request of {', '.join(ladders)}; got {max_graphs}"
         )
     return first
+
+
+def all_first(ladders: Mapping[str, Ladders | CallLadders]) -> list[Signature]:
+    """The first graphs of models, given their ladders by name."""
+    return [signature for name in ladders for signature in _first(name, ladders[name])]
 
 
 def _first(name: str, ladders: Ladders | CallLadders) -> list[Signature]:

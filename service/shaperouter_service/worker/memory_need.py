@@ -75,7 +75,11 @@ class MemoryNeed:
 
 
 def require_memory(
-    needs: Mapping[str, MemoryNeed], available: int | None = None, *, prefix_cache: int = 0
+    needs: Mapping[str, MemoryNeed],
+    available: int | None = None,
+    *,
+    prefix_cache: int = 0,
+    cache_growth: int | None = None,
 ) -> None:
     """Checks that models fit into the memory of this machine or container.
 
@@ -84,6 +88,8 @@ def require_memory(
         available: Bytes that are available; by default what the system says.
         prefix_cache: Bytes for keys and values that are kept for later requests; not needed if
             all models have an encoder.
+        cache_growth: If the worker serves already, bytes by which the caches of its other models
+            may still grow.
 
     Raises:
         StartupError: They do not fit; the message has the numbers, and a length that would fit.
@@ -91,17 +97,20 @@ def require_memory(
     if available is None:
         left = memory_left()
         available = min(psutil.virtual_memory().available, sys.maxsize if left is None else left)
+    besides, what = WORKER_BYTES, "TensorFlow and graphs"
+    if cache_growth is not None:
+        besides, what = cache_growth, "the growing caches of others"
     if not any(need.keeps_prefixes for need in needs.values()):
         prefix_cache = 0
-    total = WORKER_BYTES + prefix_cache + sum(need.weights + need.caches for need in needs.values())
+    total = besides + prefix_cache + sum(need.weights + need.caches for need in needs.values())
     if total <= available:
         return
     *others, (name, need) = needs.items()
     of_others = sum(other.weights + other.caches for _, other in others)
-    besides = f"{format_size(of_others)} for other models, " if of_others else ""
+    others_text = f"{format_size(of_others)} for other models, " if of_others else ""
     if prefix_cache:
-        besides += f"{format_size(prefix_cache)} for --prefix-cache-memory, "
-    longest = need.longest_in(available - WORKER_BYTES - prefix_cache - of_others)
+        others_text += f"{format_size(prefix_cache)} for --prefix-cache-memory, "
+    longest = need.longest_in(available - besides - prefix_cache - of_others)
     advice = (
         f"--max-length {longest}, or fewer --slots"
         if longest is not None and longest < need.max_length
@@ -111,6 +120,6 @@ def require_memory(
         f"model {name}: needs about {format_size(total)} of memory, but "
         f"{format_size(available)} are available: {format_size(need.weights)} for weights, "
         f"{format_size(need.caches)} for the caches of {need.slots} requests and of a search with "
-        f"{_BEAMS} beams, {need.max_length} tokens each, {besides}"
-        f"{format_size(WORKER_BYTES)} for TensorFlow and graphs; use {advice}"
+        f"{_BEAMS} beams, {need.max_length} tokens each, {others_text}"
+        f"{format_size(besides)} for {what}; use {advice}"
     )

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import structlog
 
 from shaperouter_service.calls.functions import check_compiles, load_function
+from shaperouter_service.checkpoints.digest import model_digest
 from shaperouter_service.checkpoints.functions import is_function
 from shaperouter_service.checkpoints.model_files import read_json
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
@@ -20,10 +21,11 @@ from shaperouter_service.models.call_model import CallModel
 from shaperouter_service.models.encoders import is_encoder, load_encoder
 from shaperouter_service.models.loading import DType
 from shaperouter_service.models.weight_loading import StartReading
+from shaperouter_service.routing.call_ladders import CallLadders
 from shaperouter_service.routing.costs import Dimensions
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.worker.config import EngineConfig
-from shaperouter_service.worker.ladders import make_ladders
+from shaperouter_service.worker.ladders import lengths_of, make_ladders
 from shaperouter_service.worker.memory_need import MemoryNeed, require_memory
 from shaperouter_service.worker.snapshot import describe_call_model, describe_model
 
@@ -40,6 +42,8 @@ class LoadedModels:
         ladders: The ladders of `models`.
         sections: The sections of all of them of the compile cache; empty without a cache.
         reading: What still reads weights, in order.
+        digesting: What computes the digests of the models' files, by name.
+        needs: The memory that the models that generate tokens need, by name, on a CPU.
     """
 
     models: Mapping[str, Model]
@@ -47,6 +51,8 @@ class LoadedModels:
     ladders: Mapping[str, Ladders]
     sections: Mapping[str, Section]
     reading: Sequence[Future[None]]
+    digesting: Mapping[str, Future[str]]
+    needs: Mapping[str, MemoryNeed]
 
     def wait_for_weights(self) -> None:
         """Waits until all weights have been read. Graphs can be traced and compiled before that.
@@ -56,6 +62,18 @@ class LoadedModels:
         """
         for read in self.reading:
             read.result()
+        for digest in self.digesting.values():
+            digest.result()
+
+    @property
+    def all_ladders(self) -> dict[str, Ladders | CallLadders]:
+        """The ladders of all of these models, by name."""
+        return {**self.ladders, **{name: m.ladders for name, m in self.call_models.items()}}
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """The digests of the models' files, by name, as far as they are known."""
+        return {name: digest.result() for name, digest in self.digesting.items() if digest.done()}
 
     @property
     def dimensions(self) -> dict[str, Dimensions]:
@@ -71,14 +89,21 @@ class LoadedModels:
 
 
 def load_models(
-    config: EngineConfig, *, kernels: str | None, compile_cache: CompileCache | None
+    config: EngineConfig,
+    directories: Mapping[str, Path],
+    *,
+    kernels: str | None,
+    compile_cache: CompileCache | None,
+    cache_growth: int | None = None,
 ) -> LoadedModels:
-    """Loads all models of a worker; a thread may still read weights when it returns.
+    """Loads models of a worker; a thread may still read weights when it returns.
 
     Args:
         config: The configuration of the engine.
+        directories: The directory of each model, by name.
         kernels: Instruction set of the native kernels; None without them.
         compile_cache: The compile cache, if there is one.
+        cache_growth: See `require_memory`.
 
     Raises:
         StartupError: A model cannot be loaded, does not fit into memory, or cannot have the chosen
@@ -91,13 +116,14 @@ def load_models(
     sections: dict[str, Section] = {}
     reader = ThreadPoolExecutor(1, thread_name_prefix="weights")
     reading: list[Future[None]] = []
+    digesting: dict[str, Future[str]] = {}
 
     def start_reading(read: Callable[[], None]) -> None:
         reading.append(reader.submit(read))
 
     packed = kernels is not None
     dtype = resolve_dtype(config.dtype, packed=packed)
-    for name, directory in config.models.items():
+    for name, directory in directories.items():
         log.info("loading model", model=name, directory=str(directory))
         called = _load_call_model(
             name,
@@ -108,6 +134,7 @@ def load_models(
             start_reading=start_reading,
         )
         if called is not None:
+            digesting[name] = reader.submit(model_digest, directory)
             call_models[name] = called.model
             if called.section is not None:
                 sections[name] = called.section
@@ -118,7 +145,7 @@ def load_models(
             needs[name] = MemoryNeed.of(
                 checkpoint, family, dtype=dtype, packed=packed, slots=config.slots
             )
-            require_memory(needs, prefix_cache=config.prefix_cache_bytes)
+            require_memory(needs, prefix_cache=config.prefix_cache_bytes, cache_growth=cache_growth)
         model = load_model(
             name,
             directory,
@@ -127,6 +154,8 @@ def load_models(
             max_length=config.max_length,
             start_reading=start_reading,
         )
+        # After its weights, whose files are then in memory.
+        digesting[name] = reader.submit(model_digest, directory)
         prepare_caches(model)
         models[name] = model
         ladders[name] = make_ladders(
@@ -134,9 +163,9 @@ def load_models(
             model.family,
             slots=config.slots,
             prefill_piece=config.prefill_piece,
-            prefill_lengths=config.prefill_lengths.get(name, ()),
-            decode_lengths=config.decode_lengths.get(name, ()),
-            encode_lengths=config.encode_lengths.get(name, ()),
+            prefill_lengths=lengths_of(config.prefill_lengths, name),
+            decode_lengths=lengths_of(config.decode_lengths, name),
+            encode_lengths=lengths_of(config.encode_lengths, name),
         )
         if compile_cache is not None:
             sections[name] = _section(compile_cache, model)
@@ -155,6 +184,8 @@ def load_models(
         ladders=ladders,
         sections=sections,
         reading=reading,
+        digesting=digesting,
+        needs=needs,
     )
 
 

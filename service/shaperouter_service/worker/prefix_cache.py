@@ -7,6 +7,7 @@ of a sequence that are kept are always its first ones.
 
 import heapq
 import itertools
+import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -68,7 +69,9 @@ class _ModelBlocks:
 
 
 class PrefixCache:
-    """The blocks that a worker keeps, of all its models. Only the device thread may use it.
+    """The blocks that a worker keeps, of all its models.
+
+    The device thread uses it, while another thread may add and remove models.
 
     The value of a block is the tokens that it has saved for each byte, and a block that has not
     been used for long loses its rank: each eviction raises the value of all later uses by the
@@ -83,6 +86,7 @@ class PrefixCache:
     def __init__(self, models: Iterable[str], max_bytes: int) -> None:
         """Starts empty."""
         self.max_bytes = max_bytes
+        self._lock = threading.Lock()
         self._models = {name: _ModelBlocks() for name in models}
         self._bytes = 0
         # Value of the block evicted last.
@@ -94,6 +98,22 @@ class PrefixCache:
         self.reports: Mapping[str, PrefixReport] = {}
         for name in self._models:
             self._report(name)
+
+    def add(self, model: str) -> None:
+        """Takes a further model."""
+        with self._lock:
+            self._models[model] = _ModelBlocks()
+            self._report(model)
+
+    def remove(self, model: str) -> None:
+        """Drops a model with its blocks, if it has any; it must have no runs."""
+        with self._lock:
+            dropped = self._models.pop(model, None)
+            if dropped is not None:
+                self._bytes -= dropped.bytes
+                self._leaves = [entry for entry in self._leaves if entry[2].model != model]
+                heapq.heapify(self._leaves)
+                self.reports = {name: kept for name, kept in self.reports.items() if name != model}
 
     def blocks(self, model: str, keys: Sequence[bytes]) -> list[Sequence[tf.Tensor]]:
         """The blocks kept of a sequence, for `Caches.load_blocks`.
@@ -118,11 +138,12 @@ class PrefixCache:
             keys: Keys of the blocks that were copied from here.
             tokens: Tokens that were copied instead of read, from here or from a running request.
         """
-        found = self._models[model]
-        for key in keys:
-            self._touch(found.blocks[key])
-        found.hit_tokens += tokens
-        self._report(model)
+        with self._lock:
+            found = self._models[model]
+            for key in keys:
+                self._touch(found.blocks[key])
+            found.hit_tokens += tokens
+            self._report(model)
 
     def keep(self, model: str, keys: Sequence[bytes], caches: Caches, row: int) -> None:
         """Keeps copies of the first blocks of a row, as many as there is room for.
@@ -133,6 +154,10 @@ class PrefixCache:
             caches: Holds their keys and values, from position 0 on.
             row: The row.
         """
+        with self._lock:
+            self._keep(model, keys, caches, row)
+
+    def _keep(self, model: str, keys: Sequence[bytes], caches: Caches, row: int) -> None:
         found = self._models[model]
         parent: _Block | None = None
         pinned = set(keys)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from shaperouter_service.calls import CallProgram, CompiledCallProgram, PlainCallProgram
+from shaperouter_service.compile_cache import Section
 from shaperouter_service.decoding import (
     AlignProgram,
     DecodeProgram,
@@ -21,7 +22,9 @@ from shaperouter_service.graphs import (
 )
 from shaperouter_service.graphs.graph_program import CompiledProgram
 from shaperouter_service.models import Model
+from shaperouter_service.models.call_model import CallModel
 from shaperouter_service.routing.call_ladders import CallLadders
+from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.served_model import ModelKind
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.worker.models import LoadedModels
@@ -50,12 +53,38 @@ class ProgramFactory:
             tracing: See above.
             is_serving: See above.
         """
-        self.sections, self.tracing = loaded.sections, tracing
+        self.sections: dict[str, Section] = {}
+        self.tracing = tracing
         self.is_serving = is_serving
-        self._models, self._ladders = loaded.models, loaded.ladders
-        self._call_models = loaded.call_models
+        self._models: dict[str, Model] = {}
+        self._ladders: dict[str, Ladders] = {}
+        self._call_models: dict[str, CallModel] = {}
         # Replaced when an axis loses its ladder.
-        self._call_ladders = {name: model.ladders for name, model in loaded.call_models.items()}
+        self._call_ladders: dict[str, CallLadders] = {}
+        self._add(loaded)
+
+    def add(self, loaded: LoadedModels) -> None:
+        """Takes further models, whose weights have been read."""
+        self._add(loaded)
+        if self.tracing is not None:
+            self.tracing.add([*loaded.models.values(), *loaded.call_models.values()])
+
+    def remove(self, model: str) -> None:
+        """Forgets a model, none of whose graphs is wanted any more."""
+        for known in (
+            *(self._models, self._ladders, self._call_models, self._call_ladders),
+            self.sections,
+        ):
+            known.pop(model, None)
+        if self.tracing is not None:
+            self.tracing.remove(model)
+
+    def _add(self, loaded: LoadedModels) -> None:
+        self.sections |= loaded.sections
+        self._models |= loaded.models
+        self._ladders |= loaded.ladders
+        self._call_models |= loaded.call_models
+        self._call_ladders |= {name: model.ladders for name, model in loaded.call_models.items()}
 
     def set_call_ladders(self, model: str, ladders: CallLadders) -> None:
         """Takes the ladders that are now those of a model that is called once."""

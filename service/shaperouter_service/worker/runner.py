@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from shaperouter_service.decoding import Aligned
-from shaperouter_service.errors import DeadlinePassedError
+from shaperouter_service.errors import DeadlinePassedError, OtherRevisionError
 from shaperouter_service.generation.run_events import (
     AlignedTokens,
     FinishReason,
@@ -53,6 +53,8 @@ class Runner:
         """
         engine = self._engine
         model = engine.model(request.model)
+        if request.revision not in ("", model.revision):
+            raise OtherRevisionError(request.model, request.revision, model.revision)
         check(request, model)
         until = None
         if seconds_left is not None:

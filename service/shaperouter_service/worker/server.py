@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import uuid
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -11,15 +12,18 @@ from grpc import aio
 from shaperouter.v1 import worker_pb2, worker_pb2_grpc
 from shaperouter_service.routing.snapshots import Snapshot
 from shaperouter_service.rpc.heartbeat import HEARTBEAT
+from shaperouter_service.system.background import survive_errors
 from shaperouter_service.system.drain import Drain
 from shaperouter_service.telemetry import tracing
 from shaperouter_service.wire.calls import worker_call_from_message, worker_result_to_message
+from shaperouter_service.wire.deployments import orders_from_message
 from shaperouter_service.wire.run_events import run_event_to_message
 from shaperouter_service.wire.run_requests import run_request_from_message
 from shaperouter_service.wire.signatures import signature_from_message, signature_to_message
 from shaperouter_service.wire.snapshots import snapshot_to_message
 from shaperouter_service.worker.call_runner import CallRunner
 from shaperouter_service.worker.engine import Engine
+from shaperouter_service.worker.repository import ModelRepository
 from shaperouter_service.worker.run_stream import RunStreams
 from shaperouter_service.worker.runner import Runner
 
@@ -71,16 +75,25 @@ SERVICE = worker_pb2.DESCRIPTOR.services_by_name["WorkerService"]
 class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
     """See worker.proto."""
 
-    def __init__(self, engine: Engine, changes: Changes, drain: Drain, name: str) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        repository: ModelRepository,
+        changes: Changes,
+        drain: Drain,
+        name: str,
+    ) -> None:
         """Serves an engine.
 
         Args:
             engine: The worker's models, lanes and graphs.
+            repository: Loads and frees models.
             changes: The engine's changes.
             drain: Counts runs and calls, and refuses new ones once it has begun.
             name: Name of the worker, stable over restarts.
         """
         self._engine = engine
+        self._repository = repository
         self._runner = Runner(engine, asyncio.get_running_loop())
         self._streams = RunStreams(self._run, drain)
         self._call_runner = CallRunner(engine, asyncio.get_running_loop())
@@ -131,8 +144,11 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         self, request: worker_pb2.WatchRequest, context: Any
     ) -> AsyncIterator[worker_pb2.WatchResponse]:
         """Sends the worker's state at once and after changes."""
-        async for snapshot in self.snapshots():
-            yield snapshot_to_message(snapshot)
+        # A router of an older version does not say who it is.
+        watched = self._repository.watched_by(request.router)
+        with watched if request.router else contextlib.nullcontext():
+            async for snapshot in self.snapshots():
+                yield snapshot_to_message(snapshot)
 
     async def Want(  # noqa: N802 (gRPC's name)
         self, request: worker_pb2.WantRequest, context: Any
@@ -146,7 +162,26 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             ]
         )
 
+    async def Deploy(  # noqa: N802 (gRPC's name)
+        self, request: worker_pb2.DeployRequest, context: Any
+    ) -> worker_pb2.DeployResponse:
+        """Takes which models the service should have."""
+        self._repository.order(orders_from_message(request))
+        self._changes.notify()
+        return worker_pb2.DeployResponse()
+
+    async def follow_deployments(self) -> None:
+        """Loads and frees models as routers say, until the worker drains."""
+        async for _ in self._changes.watch():
+            with survive_errors("following deployments"):
+                await self._repository.follow()
+
     async def snapshots(self) -> AsyncIterator[Snapshot]:
         """Yields the worker's state, at once and after changes."""
         async for _ in self._changes.watch():
-            yield self._engine.snapshot(self._name, self._incarnation)
+            snapshot = self._engine.snapshot(self._name, self._incarnation)
+            yield dataclasses.replace(
+                snapshot,
+                deployments=self._repository.deployments,
+                revisions=self._repository.reports(),
+            )

@@ -28,10 +28,21 @@ class Vocabularies:
         Args:
             directories: The models' directories, by name.
         """
-        self._directories = directories
+        self._directories = dict(directories)
         self._searchable: dict[str, Vocabulary] = {}
         self._constrained: dict[str, ConstrainedVocabulary] = {}
         self._lock = threading.Lock()
+
+    def add(self, model: str, directory: Path) -> None:
+        """Takes a further model."""
+        with self._lock:
+            self._directories[model] = directory
+
+    def remove(self, model: str) -> None:
+        """Forgets a model."""
+        with self._lock:
+            for known in (self._directories, self._searchable, self._constrained):
+                known.pop(model, None)
 
     def stop_tokens(self, model: str, size: int, stop: Sequence[str]) -> StopTokens:
         """Finds the tokens that complete stop strings.

@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -10,6 +11,7 @@ import structlog
 from shaperouter_service.errors import GraphRefusedError, StartupError
 from shaperouter_service.graphs import Graph, GraphState, GraphTable
 from shaperouter_service.routing.call_ladders import CallLadders
+from shaperouter_service.routing.deployments import public_name
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.warm_up_order import warm_up_order
@@ -26,41 +28,58 @@ class WarmUp:
 
     Attributes:
         signatures: The signatures of its graphs, in the order of compiling.
+        covers: Those that requests need; a request may already be waiting for one.
     """
 
-    def __init__(self, graphs: GraphTable, signatures: Sequence[Signature]) -> None:
+    def __init__(
+        self,
+        graphs: GraphTable,
+        *,
+        covers: Sequence[Signature] = (),
+        further: Sequence[Signature] = (),
+    ) -> None:
         """Starts the clock; `start` requests the graphs.
 
         Args:
             graphs: The worker's graphs.
-            signatures: Graphs to make ready.
+            covers: See above.
+            further: Other graphs to make ready, after these.
         """
-        self.signatures = tuple(dict.fromkeys(signatures))
+        self.covers = tuple(covers)
+        self.signatures = tuple(dict.fromkeys([*covers, *further]))
         self._graphs = graphs
         self._started = time.monotonic()
         self._lock = threading.Lock()
         self._logged_at = -LOG_INTERVAL
         self._logged_ended = 0
 
-    def start(self, *, urgent: Collection[Signature]) -> None:
+    def start(self) -> None:
         """Requests the graphs.
-
-        Args:
-            urgent: Graphs that requests may already be waiting for.
 
         Raises:
             StartupError: There is no room for one.
         """
         for signature in self.signatures:
             try:
-                self._graphs.request_compile(signature, urgent=signature in urgent)
+                self._graphs.request_compile(signature, urgent=signature in self.covers)
             except GraphRefusedError as error:
                 raise StartupError(f"warm: {error}") from error
+
+    def forget(self, model: str) -> None:
+        """Waits no more for the graphs of a model, which is unloaded."""
+        self.covers = tuple(each for each in self.covers if each.model != model)
+        self.signatures = tuple(each for each in self.signatures if each.model != model)
 
     @property
     def is_done(self) -> bool:
         """Whether each graph is ready or has failed."""
         return all(graph.has_ended for graph in self._all())
+
+    @property
+    def failed_covers(self) -> list[Graph]:
+        """The graphs that requests need and that could not be compiled."""
+        covers = (self._graphs.graph(signature) for signature in self.covers)
+        return [graph for graph in covers if graph.state is GraphState.FAILED]
 
     def __str__(self) -> str:
         """Describes the progress, for people."""
@@ -103,22 +122,20 @@ class WarmUp:
         return [self._graphs.graph(signature) for signature in self.signatures]
 
 
-def first_covers(
-    ladders: Mapping[str, Ladders], call_ladders: Mapping[str, CallLadders]
-) -> list[Signature]:
+def first_covers(ladders: Mapping[str, Ladders | CallLadders]) -> list[Signature]:
     """The graphs that together cover every request without beam search.
 
     Args:
-        ladders: The ladders of models that generate tokens, by name.
-        call_ladders: The ladders of models that are called once, by name.
+        ladders: The ladders of all models, by name.
     """
     covers: list[Signature] = []
     for name, each in ladders.items():
-        covers += [*each.first_to_read(name), each.first_decode(name, beams=1)]
-    for name, called in call_ladders.items():
-        # Without one, each exact size has a graph of its own.
-        if (first := called.first(name)) is not None:
-            covers.append(first)
+        if isinstance(each, CallLadders):
+            # Without one, each exact size has a graph of its own.
+            if (first := each.first(name)) is not None:
+                covers.append(first)
+        else:
+            covers += [*each.first_to_read(name), each.first_decode(name, beams=1)]
     return covers
 
 
@@ -134,7 +151,11 @@ def recorded_graphs(
     """
     if record is None:
         return []
-    return warm_up_order(read_record(record).values(), ladders, limit=limit)
+    # Revisions of a model share its record.
+    models = {public_name(model): model for model in ladders}
+    public = {name: ladders[model] for name, model in models.items()}
+    ordered = warm_up_order(read_record(record).values(), public, limit=limit)
+    return [replace(signature, model=models[signature.model]) for signature in ordered]
 
 
 def beam_covers(record: Path | None, ladders: Mapping[str, Ladders]) -> list[Signature]:

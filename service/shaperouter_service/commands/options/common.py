@@ -1,6 +1,7 @@
 """Options of every role: models, ports, shutdown, logs and traces."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 
@@ -18,6 +19,7 @@ class CommonOptions:
     """Values of `common_options`, whose help says what each is."""
 
     models: tuple[str, ...]
+    model_repository: Path | None
     metrics_listen: str
     health_listen: str
     grace: float
@@ -64,6 +66,14 @@ common_options = options_of(
         help="Model to serve: the NAME of a built-in model, or NAME=DIRECTORY or NAME=HUB_ID for "
         "a checkpoint in the Hugging Face layout. Can be repeated; in the environment, "
         "separate values with spaces.",
+    ),
+    option(
+        "--model-repository",
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        metavar="DIRECTORY",
+        help="Directory with models that operators may load while the service runs, with "
+        "`shaperouter load`: each in a directory of its own, or a .keras file. Routers and workers "
+        "must all have it. Without it, models do not change at run time.",
     ),
     option(
         "--metrics-listen",

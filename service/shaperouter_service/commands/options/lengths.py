@@ -47,7 +47,7 @@ class ChosenLengths:
 def lengths_of_models(
     option: str, chosen: Sequence[ChosenLengths], models: Collection[str]
 ) -> dict[str, tuple[int, ...]]:
-    """The lengths for each model that has chosen ones.
+    """The lengths for each model that has chosen ones, and under an empty name those of all others.
 
     Args:
         option: Name of the option, for errors.
@@ -70,4 +70,6 @@ def lengths_of_models(
             )
         rungs[lengths.model] = lengths.rungs
     everyones = rungs.get(None)
-    return {model: own for model in models if (own := rungs.get(model, everyones)) is not None}
+    return {
+        model: own for model in ("", *models) if (own := rungs.get(model, everyones)) is not None
+    }

@@ -3,16 +3,19 @@
 from typing import Any
 
 from shaperouter.v1 import model_pb2, model_pb2_grpc
+from shaperouter_service.edge.grpc_calls import current_call
 from shaperouter_service.serving.models import Models
+from shaperouter_service.serving.repository import Repository
 from shaperouter_service.wire.models import model_to_message
 
 
 class ModelServicer(model_pb2_grpc.ModelServiceServicer):
     """See model.proto."""
 
-    def __init__(self, models: Models) -> None:
-        """Takes the core's models."""
+    def __init__(self, models: Models, repository: Repository) -> None:
+        """Takes the core's models, and what loads and unloads them."""
         self._models = models
+        self._repository = repository
 
     async def ListModels(  # noqa: N802 (gRPC's name)
         self, request: model_pb2.ListModelsRequest, context: Any
@@ -26,3 +29,17 @@ class ModelServicer(model_pb2_grpc.ModelServiceServicer):
         """Describes one model."""
         model = self._models.get(request.name)
         return model_pb2.GetModelResponse(model=model_to_message(model))
+
+    async def LoadModel(  # noqa: N802 (gRPC's name)
+        self, request: model_pb2.LoadModelRequest, context: Any
+    ) -> model_pb2.LoadModelResponse:
+        """Loads a model, or a new revision of one."""
+        model = await self._repository.load(request.name, request.location, current_call())
+        return model_pb2.LoadModelResponse(model=model_to_message(model))
+
+    async def UnloadModel(  # noqa: N802 (gRPC's name)
+        self, request: model_pb2.UnloadModelRequest, context: Any
+    ) -> model_pb2.UnloadModelResponse:
+        """Serves a model no more."""
+        await self._repository.unload(request.name)
+        return model_pb2.UnloadModelResponse()

@@ -41,15 +41,17 @@ def _add(server: aio.Server, core: Core, _: CallGate) -> None:
     inference_pb2_grpc.add_InferenceServiceServicer_to_server(
         InferenceServicer(core.inference), server
     )
-    model_pb2_grpc.add_ModelServiceServicer_to_server(ModelServicer(core.models), server)
+    model_pb2_grpc.add_ModelServiceServicer_to_server(
+        ModelServicer(core.models, core.repository), server
+    )
     graph_pb2_grpc.add_GraphServiceServicer_to_server(GraphServicer(core.graphs), server)
 
 
 DOOR = GrpcDoor(
     services=[_GENERATION, _TRANSCRIPTION, _INFERENCE, _MODELS, _GRAPHS],
     work=paths(_GENERATION) | paths(_TRANSCRIPTION) | paths(_INFERENCE),
-    # It uses budgets that all clients share.
-    for_operators=paths(_GRAPHS, "WarmGraphs"),
+    # They use memory and budgets that all clients share.
+    for_operators=paths(_GRAPHS, "WarmGraphs") | paths(_MODELS, "LoadModel", "UnloadModel"),
     # Recordings and tensors are large; nothing else is.
     max_bytes={
         service.full_name: MAX_TEXT_REQUEST_BYTES for service in (_GENERATION, _MODELS, _GRAPHS)

@@ -122,6 +122,11 @@ def index_entry(name: str, model: ServedModel | None) -> ModelIndex:
     return ModelIndex(name=name, version=VERSION, state=state, reason=reason)
 
 
+def unloaded_entry(name: str) -> ModelIndex:
+    """A model of the repository that is not loaded."""
+    return ModelIndex(name=name, version=VERSION, state="UNAVAILABLE", reason="it is not loaded")
+
+
 def statistics(name: str, totals: RequestTotals) -> grpc_service_pb2.ModelStatistics:
     """The statistics of a model's requests."""
     return grpc_service_pb2.ModelStatistics(

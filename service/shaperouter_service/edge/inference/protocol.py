@@ -11,9 +11,15 @@ from shaperouter_service.edge.inference.descriptions import (
     index_entry,
     metadata,
     statistics,
+    unloaded_entry,
 )
 from shaperouter_service.edge.inference.generation_inputs import STREAM, TEXT
 from shaperouter_service.edge.inference.generation_request import generation_from_request
+from shaperouter_service.edge.inference.repository import (
+    Parameters,
+    check_repository,
+    parameters_of,
+)
 from shaperouter_service.edge.inference.requests import VERSION, InferRequest, InferResponse
 from shaperouter_service.edge.inference.stubs import grpc_service_pb2 as pb
 from shaperouter_service.edge.inference.stubs import model_config_pb2
@@ -74,12 +80,44 @@ class OpenInference:
         )
 
     def index(self, *, only_ready: bool) -> pb.RepositoryIndexResponse:
-        """Lists the models."""
+        """Lists the models, and those of the repository that are not loaded."""
         loaded = {model.name: model for model in self._core.models.loaded()}
         entries = [index_entry(name, loaded.get(name)) for name in self._core.models.names]
+        entries += map(unloaded_entry, self._core.repository.unloaded())
         return pb.RepositoryIndexResponse(
             models=[each for each in entries if each.state == "READY" or not only_ready]
         )
+
+    async def load(self, name: str, repository: str, parameters: Parameters, call: Call) -> None:
+        """Loads a model, or a new revision of one.
+
+        Args:
+            name: Name of the model.
+            repository: Name of the repository.
+            parameters: At most `location`: where the model is, if not under its name.
+            call: The call.
+
+        Raises:
+            ServiceError: An argument is invalid, or the model cannot be loaded.
+        """
+        check_repository(repository)
+        (location,) = parameters_of(parameters, location="")
+        await self._core.repository.load(name, location, call)
+
+    async def unload(self, name: str, repository: str, parameters: Parameters) -> None:
+        """Serves a model no more.
+
+        Args:
+            name: Name of the model.
+            repository: Name of the repository.
+            parameters: At most `unload_dependents`: no model depends on another one.
+
+        Raises:
+            ServiceError: An argument is invalid, or there is no such model.
+        """
+        check_repository(repository)
+        parameters_of(parameters, unload_dependents=False)
+        await self._core.repository.unload(name)
 
     def generates(self, model: str, given: Container[str]) -> bool:
         """Whether a request is to generate text; a model that is not yet loaded may do either.

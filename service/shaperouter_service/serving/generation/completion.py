@@ -22,6 +22,7 @@ from shaperouter_service.generation.run_events import (
     TokenLogprobs,
     merge_uses,
 )
+from shaperouter_service.routing.deployments import public_name
 from shaperouter_service.serving.generation.preparation import PreparedRequest
 from shaperouter_service.serving.generation.sequences import RunEnd
 from shaperouter_service.serving.request_record import RequestRecord
@@ -49,7 +50,7 @@ def completion_of(
         sequences=[sequence for end in ends for sequence in end.sequences],
         completion=Completion(
             request_id=record.request_id,
-            model=prepared.model,
+            model=public_name(prepared.model),
             seed=prepared.options["seed"],
             usage=Usage(
                 prompt_tokens=len(prepared.prompt),

@@ -8,6 +8,7 @@ from shaperouter_service.generation.events import Delta, GenerationEvent
 from shaperouter_service.generation.request import GenerationRequest
 from shaperouter_service.generation.run_events import PromptLogprobs, Stalled
 from shaperouter_service.generation.run_request import RunRequest
+from shaperouter_service.routing.deployments import public_name
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.serving.call import Call
 from shaperouter_service.serving.generation.completion import (
@@ -74,20 +75,21 @@ class GenerationService:
             name = await self._fleet.resolve(
                 request.model, call.deadline, serves=takes_text, call="generate from text"
             )
-            record.waits(name)
-            prepared = await self._prepare(request, name, call, record)
-            record.prompt(len(prepared.source) + len(prepared.prompt))
-            on_prompt(len(prepared.source or prepared.prompt))
-            runs = prepared.runs(
-                call.request_id,
-                call.client,
-                prefix_scope=call.client if self._separates_clients else "",
-                reads_along=request.reads_along,
-            )
-            events = self._run(prepared, runs, call, record)
-            async with contextlib.aclosing(events):
-                async for event in events:
-                    yield event
+            record.waits(public_name(name))
+            with self._fleet.catalog.revisions.using(name) as model:
+                prepared = await self._prepare(request, model, call, record)
+                record.prompt(len(prepared.source) + len(prepared.prompt))
+                on_prompt(len(prepared.source or prepared.prompt))
+                runs = prepared.runs(
+                    call.request_id,
+                    call.client,
+                    prefix_scope=call.client if self._separates_clients else "",
+                    reads_along=request.reads_along,
+                )
+                events = self._run(prepared, runs, call, record)
+                async with contextlib.aclosing(events):
+                    async for event in events:
+                        yield event
 
     async def _prepare(
         self, request: GenerationRequest, name: str, call: Call, record: RequestRecord

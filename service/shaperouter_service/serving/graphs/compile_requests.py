@@ -99,14 +99,14 @@ def _ladders_of(model: ServedModel) -> AnyLadders | None:
 
 
 def _model(name: str, kind: GraphKind | int, catalog: Catalog) -> str:
-    """The model of a signature: the named one, or the only one that has graphs of its kind."""
+    """What workers call the model of a signature: the named one, or the only one of its kind."""
 
     def has_kind(model: ServedModel) -> bool:
         ladders = _ladders_of(model)
         return ladders is not None and kind in _kinds(ladders)
 
     call = f"have graphs of kind {kind}"
-    return catalog.resolve(name, serves=has_kind, call=call)
+    return catalog.revisions.main(catalog.resolve(name, serves=has_kind, call=call))
 
 
 def _kinds(ladders: AnyLadders) -> list[GraphKind]:

@@ -1,11 +1,12 @@
 """Graphs of the workers: which are compiled, what they cost and what they serve."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Iterable
+from collections.abc import AsyncGenerator, Iterable
 
 from shaperouter_service.auth import CallLimit
 from shaperouter_service.errors import StoppingError
 from shaperouter_service.fleet import Fleet
+from shaperouter_service.routing.deployments import public_name
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.snapshots import GraphReport, GraphState
@@ -47,16 +48,19 @@ class Graphs:
         Raises:
             UnknownModelError: There is no such model.
         """
-        models = [self._catalog.resolve(model)] if model else self._catalog.model_names
+        named = self._catalog.resolve(model) if model else ""
         graphs = [
             graph
             for graph in self._catalog.graphs()
-            if graph.signature.model in models
-            # Workers also report cold graphs whose absence has cost something.
-            and (include_cold or graph.state is not GraphState.COLD)
+            if not named
+            or (
+                named in (graph.signature.model, public_name(graph.signature.model))
+                # Workers also report cold graphs whose absence has cost something.
+                and (include_cold or graph.state is not GraphState.COLD)
+            )
         ]
         if include_cold:
-            graphs += self._cold(models, graphs)
+            graphs += self._cold(named, graphs)
         return sorted(graphs, key=lambda graph: (graph.signature, graph.worker))
 
     async def changes(self, call: Call) -> AsyncGenerator[None, None]:
@@ -97,13 +101,13 @@ class Graphs:
             pause = self._streams.in_progress / MAX_UPDATES_PER_SECOND
             await asyncio.sleep(max(UPDATE_INTERVAL, pause))
 
-    def _cold(self, models: Collection[str], known: list[GraphReport]) -> list[GraphReport]:
+    def _cold(self, named: str, known: list[GraphReport]) -> list[GraphReport]:
         taken = {(graph.worker, graph.signature) for graph in known}
         return [
             GraphReport(signature=signature, worker=snapshot.worker, state=GraphState.COLD)
             for snapshot in self._catalog.snapshots()
             for model in snapshot.models
-            if model.name in models
+            if not named or named in (model.name, public_name(model.name))
             for signature in _signatures(model)
             if (snapshot.worker, signature) not in taken
         ]

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from shaperouter_service.fleet import Fleet
 from shaperouter_service.inference.calls import InferenceRequest, InferenceResult
+from shaperouter_service.routing.deployments import public_name
 from shaperouter_service.serving.call import Call
 from shaperouter_service.serving.inference.labels import with_labels
 from shaperouter_service.serving.inference.preparation import PreparedCall, prepare
@@ -46,21 +47,22 @@ class InferenceService:
             name = await self._fleet.resolve(
                 request.model, call.deadline, serves=answers_once, call="be called with tensors"
             )
-            record.waits(name)
-            prepared = await self._prepare(request, name, call, record)
-            record.rows(prepared.shape.rows)
-            record.prompt(prepared.tokens)
-            worker, result = await self._fleet.call(
-                prepared.worker_call(call.request_id, call.client),
-                prepared.shape,
-                call.deadline,
-                on_route=record.routed,
-                on_loss=record.lost,
-            )
+            record.waits(public_name(name))
+            with self._fleet.catalog.revisions.using(name) as model:
+                prepared = await self._prepare(request, model, call, record)
+                record.rows(prepared.shape.rows)
+                record.prompt(prepared.tokens)
+                worker, result = await self._fleet.call(
+                    prepared.worker_call(call.request_id, call.client),
+                    prepared.shape,
+                    call.deadline,
+                    on_route=record.routed,
+                    on_loss=record.lost,
+                )
             record.completed(worker=worker, timings=result.timings, graphs=result.graphs)
             return InferenceResult(
                 request_id=call.request_id,
-                model=name,
+                model=public_name(name),
                 outputs=with_labels(result.outputs, prepared.outputs, prepared.labels),
                 rows=prepared.shape.rows,
                 tokens=prepared.tokens,

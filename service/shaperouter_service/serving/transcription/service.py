@@ -14,6 +14,7 @@ from shaperouter_service.generation.transcription import (
     TranscriptionEvent,
     TranscriptionRequest,
 )
+from shaperouter_service.routing.deployments import public_name
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.serving.call import Call
 from shaperouter_service.serving.generation.completion import graph_uses
@@ -99,12 +100,15 @@ class TranscriptionService:
             name = await self._fleet.resolve(
                 request.model, call.deadline, serves=transcribes, call="transcribe recordings"
             )
-            record.waits(name)
-            model = await self._fleet.model(name, call.deadline)
-            transcribing = await self._prepare(request, model, record, call)
-            settings = transcribing.settings
-            recording = Recording(bands=settings.mel_bands, window_frames=settings.window_frames)
+            record.waits(public_name(name))
             async with contextlib.AsyncExitStack() as stack:
+                used = stack.enter_context(self._fleet.catalog.revisions.using(name))
+                model = await self._fleet.model(used, call.deadline)
+                transcribing = await self._prepare(request, model, record, call)
+                settings = transcribing.settings
+                recording = Recording(
+                    bands=settings.mel_bands, window_frames=settings.window_frames
+                )
                 decoder = ClientDecoder(self._decoding, transcribing.client)
                 if share is None:
                     share = stack.enter_context(self.memory.share(transcribing.client))
@@ -199,7 +203,7 @@ class TranscriptionService:
                 if isinstance(event, Language):
                     language = event
                 yield event
-        self._metrics.ended(transcribing.model, recording.seconds, decoder.seconds)
+        self._metrics.ended(public_name(transcribing.model), recording.seconds, decoder.seconds)
         uses = graph_uses(decoder.accounts)
         queue_seconds = sum(account.timings.queue_seconds for account in decoder.accounts)
         record.completed(
@@ -207,7 +211,7 @@ class TranscriptionService:
         )
         yield TranscriptionCompletion(
             request_id=transcribing.request_id,
-            model=transcribing.model,
+            model=public_name(transcribing.model),
             language=language,
             audio_seconds=recording.seconds,
             total_seconds=record.total_seconds,

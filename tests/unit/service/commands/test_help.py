@@ -8,6 +8,7 @@ from shaperouter_service.commands.group import cli
 
 COMMON = [
     "--model",
+    "--model-repository",
     "--metrics-listen",
     "--health-listen",
     "--grace",

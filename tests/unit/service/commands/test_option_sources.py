@@ -180,4 +180,4 @@ def test_the_file_can_choose_lengths(
 ) -> None:
     run("worker", config_file('prefill-lengths = ["demo=16,24"]\ndecode-lengths = ["64,128"]'))
     assert started.config.engine.prefill_lengths == {"demo": (16, 24)}
-    assert started.config.engine.decode_lengths == {"demo": (64, 128)}
+    assert started.config.engine.decode_lengths == {"": (64, 128), "demo": (64, 128)}

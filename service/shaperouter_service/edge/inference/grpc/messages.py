@@ -1,5 +1,8 @@
 """Requests and responses as messages."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from shaperouter_service.edge.inference.grpc.tensors import (
     Request,
     Response,
@@ -25,21 +28,26 @@ def request_from_message(message: Request) -> InferRequest:
     Raises:
         InvalidRequestError: A tensor is malformed.
     """
-    parameters = {}
-    for name, parameter in message.parameters.items():
-        choice = parameter.WhichOneof("parameter_choice")
-        parameters[name] = getattr(parameter, choice) if choice else None
     return InferRequest(
         model=message.model_name,
         version=message.model_version,
         id=message.id,
         inputs=tensors_from_request(message),
-        parameters=parameters,
+        parameters=values_of(message.parameters),
         outputs=[
             RequestedOutput(name=output.name, parameters=tuple(output.parameters))
             for output in message.outputs
         ],
     )
+
+
+def values_of(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of parameters, by name; None for one without a value."""
+    choices = {name: each.WhichOneof("parameter_choice") for name, each in parameters.items()}
+    return {
+        name: getattr(parameters[name], choice) if choice else None
+        for name, choice in choices.items()
+    }
 
 
 def message_from_response(response: InferResponse, *, raw: bool) -> Response:

@@ -11,6 +11,7 @@ from shaperouter_service.edge.inference.grpc.messages import (
     FINAL,
     message_from_response,
     request_from_message,
+    values_of,
 )
 from shaperouter_service.edge.inference.grpc.side_by_side import side_by_side
 from shaperouter_service.edge.inference.grpc.tensors import is_raw
@@ -18,7 +19,7 @@ from shaperouter_service.edge.inference.protocol import EXTENSIONS, OpenInferenc
 from shaperouter_service.edge.inference.stubs import grpc_service_pb2 as pb
 from shaperouter_service.edge.inference.stubs import grpc_service_pb2_grpc
 from shaperouter_service.edge.translation import translated
-from shaperouter_service.errors import FixedModelsError, ServiceError
+from shaperouter_service.errors import ServiceError
 
 
 class InferenceServicer(grpc_service_pb2_grpc.GRPCInferenceServiceServicer):
@@ -87,14 +88,20 @@ class InferenceServicer(grpc_service_pb2_grpc.GRPCInferenceServiceServicer):
     async def RepositoryModelLoad(
         self, request: pb.RepositoryModelLoadRequest, context: Any
     ) -> pb.RepositoryModelLoadResponse:
-        """Refuses to load a model."""
-        raise FixedModelsError
+        """Loads a model, or a new revision of one."""
+        parameters = values_of(request.parameters)
+        await self._protocol.load(
+            request.model_name, request.repository_name, parameters, current_call()
+        )
+        return pb.RepositoryModelLoadResponse()
 
     async def RepositoryModelUnload(
         self, request: pb.RepositoryModelUnloadRequest, context: Any
     ) -> pb.RepositoryModelUnloadResponse:
-        """Refuses to unload a model."""
-        raise FixedModelsError
+        """Serves a model no more."""
+        parameters = values_of(request.parameters)
+        await self._protocol.unload(request.model_name, request.repository_name, parameters)
+        return pb.RepositoryModelUnloadResponse()
 
     async def ModelInfer(
         self, request: pb.ModelInferRequest, context: Any

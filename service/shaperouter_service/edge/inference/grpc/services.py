@@ -22,6 +22,7 @@ DOOR = GrpcDoor(
     services=[_SERVICE],
     # A stream is as long as its caller likes: its requests are work, not the stream itself.
     work=paths(_SERVICE, "ModelInfer"),
+    for_operators=paths(_SERVICE, "RepositoryModelLoad", "RepositoryModelUnload"),
     for_probes=paths(_SERVICE, "ServerLive", "ServerReady"),
     add=_add,
 )

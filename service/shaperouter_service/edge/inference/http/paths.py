@@ -30,7 +30,6 @@ from shaperouter_service.edge.inference.protocol import EXTENSIONS, OpenInferenc
 from shaperouter_service.edge.inference.requests import InferRequest, InferResponse
 from shaperouter_service.edge.translation import MAX_BYTES_AT_ONCE, translated
 from shaperouter_service.errors import (
-    FixedModelsError,
     InvalidRequestError,
     ServiceError,
     Violation,
@@ -110,9 +109,18 @@ class Answers:
         index = self._protocol.index(only_ready=only_ready)
         return JSONResponse([json_of(model) for model in index.models])
 
-    async def change_models(self, _: Request, __: Call) -> Response:
-        """Refuses to load or unload a model."""
-        raise FixedModelsError
+    async def load(self, request: Request, call: Call) -> Response:
+        """POST /v2/repository/models/{model}/load."""
+        parameters = await self._parameters(request)
+        loading = self._protocol.load(_target(request)[0], "", parameters, call)
+        await while_connected(request, loading)
+        return Response()
+
+    async def unload(self, request: Request, _: Call) -> Response:
+        """POST /v2/repository/models/{model}/unload."""
+        parameters = await self._parameters(request)
+        await self._protocol.unload(_target(request)[0], "", parameters)
+        return Response()
 
     async def unserved(self, request: Request, _: Call) -> Response:
         """Refuses what is part of the protocol, and not served."""
@@ -158,6 +166,17 @@ class Answers:
         body = await self._body(request, limit=MAX_TEXT_REQUEST_BYTES)
         read = partial(generate_request, body, model=model, version=version)
         return await translated(len(body), read)
+
+    async def _parameters(self, request: Request) -> dict[str, Any]:
+        """The parameters of a request to load or unload a model."""
+        body = await self._body(request, limit=MAX_TEXT_REQUEST_BYTES)
+        violations: list[Violation] = []
+        fields = Fields(json_object(body) if body else {}, violations)
+        parameters = fields.take("parameters", dict, {})
+        fields.end()
+        if violations:
+            raise InvalidRequestError(*violations)
+        return parameters
 
     async def _body(self, request: Request, *, limit: int) -> bytes:
         """Reads a body.
@@ -230,9 +249,9 @@ def _paths(core: Core, gate: Gate) -> Sequence[Path]:
                 is_work=True,
             ),
         ]
-    for change in ("load", "unload"):
+    for change, answer in (("load", answers.load), ("unload", answers.unload)):
         path = f"/v2/repository/models/{{model}}/{change}"
-        paths.append(Path(path=path, method="POST", answer=answers.change_models))
+        paths.append(Path(path=path, method="POST", answer=answer, for_operators=True))
     for path in _UNSERVED:
         paths += [Path(path=path, method=m, answer=answers.unserved) for m in ("GET", "POST")]
     return paths

@@ -1,0 +1,48 @@
+# Generated from _async_repository_calls.py by `make blocking-client`. Do not edit.
+
+"""The client's calls that load and unload models."""
+
+import math
+
+from shaperouter import _convert, _requests
+from shaperouter._base_client import BaseClient
+from shaperouter._model import Model
+
+
+class RepositoryCalls(BaseClient):
+    """The methods with which operators change the models of a running service."""
+
+    def load_model(self, name: str, location: str = "", *, timeout: float = math.inf) -> Model:
+        """Loads a model while the service runs, or a new revision of one behind its name.
+
+        Returns once new requests get it; running requests finish on the old revision. If a worker
+        cannot load it, the old revision serves on. So it does if this call ends early.
+
+        Args:
+            name: Name that requests will use.
+            location: Where its files are: a path below the directory of ``--model-repository``.
+                Default: the name.
+            timeout: Deadline of this call in seconds. Default: none, even if the client has one.
+
+        Raises:
+            InvalidArgumentError: The name cannot be used, or there is no model at the location.
+            PermissionDeniedError: The client is not an operator.
+            ShaperouterError: A worker could not load it, or the service has no model repository.
+        """
+        request = _requests.load_request(name, location)
+        response = self._call(self._stubs.models.LoadModel, request, timeout)
+        return _convert.model(response.model)
+
+    def unload_model(self, name: str, *, timeout: float | None = None) -> None:
+        """Stops serving a model: new requests are refused, and running ones finish.
+
+        Args:
+            name: Name of the model.
+            timeout: Deadline of this call in seconds. Default: the client's.
+
+        Raises:
+            ModelNotFoundError: The service has no such model.
+            PermissionDeniedError: The client is not an operator.
+            ShaperouterError: The service has no model repository.
+        """
+        self._call(self._stubs.models.UnloadModel, _requests.unload_request(name), timeout)

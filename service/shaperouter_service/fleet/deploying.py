@@ -1,0 +1,90 @@
+"""Brings deployments from workers to this router, and from this router to workers."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from shaperouter_service.errors import Code, RelayedError, StartupError, WorkerLostError
+from shaperouter_service.fleet.fleet import Fleet
+from shaperouter_service.fleet.link import WorkerLink
+from shaperouter_service.routing.deployments import Deployment, Orders
+from shaperouter_service.routing.snapshots import WorkerId
+from shaperouter_service.system.background import in_background, survive_errors
+
+# Seconds before the router prepares again for a deployment that it could not prepare for.
+RETRY = 10.0
+
+log = structlog.get_logger(__name__)
+
+
+@in_background
+async def deploying(fleet: Fleet, prepare: Callable[[Deployment], Awaitable[None]]) -> None:
+    """Follows the deployments that workers report inside the context, and tells them to others.
+
+    Args:
+        fleet: The workers.
+        prepare: Prepares the router for the revisions of a deployment; raises a StartupError if it
+            cannot. The router then stays with the deployment before it, and so do its workers.
+    """
+    deployer = _Deployer(fleet, prepare)
+    async for _ in fleet.changes():
+        with survive_errors("deploying"):
+            await deployer.follow()
+            await deployer.tell()
+
+
+class _Deployer:
+    """Follows and tells deployments. Only the event loop may use it."""
+
+    def __init__(self, fleet: Fleet, prepare: Callable[[Deployment], Awaitable[None]]) -> None:
+        self._fleet = fleet
+        self._revisions = fleet.catalog.revisions
+        self._prepare = prepare
+        self._sent: dict[WorkerId, Orders] = {}
+        # Deployments that the router could not prepare for, and when to try again.
+        self._failed: dict[str, tuple[Deployment, float]] = {}
+
+    async def follow(self) -> None:
+        """Follows the newest deployments, as far as the router can prepare for them."""
+        for deployment in self._revisions.pending():
+            failed, retry_at = self._failed.get(deployment.name, (None, 0.0))
+            if failed == deployment and time.monotonic() < retry_at:
+                continue
+            try:
+                await self._prepare(deployment)
+            except StartupError as error:
+                self._failed[deployment.name] = deployment, time.monotonic() + RETRY
+                log.warning("deployment not followed", model=deployment.name, reason=str(error))
+                continue
+            self._failed.pop(deployment.name, None)
+            self._fleet.follow(deployment)
+            log.info(
+                "deployment followed",
+                model=deployment.name,
+                version=deployment.version,
+                revisions={revision.model: revision.share for revision in deployment.revisions},
+            )
+
+    async def tell(self) -> None:
+        """Tells workers what they have not been told."""
+        orders = self._revisions.orders(self._fleet.router_id)
+        links = self._fleet.links()
+        self._sent = {worker: sent for worker, sent in self._sent.items() if worker in links}
+        if not orders.deployments:
+            return
+        due = [worker for worker in links if self._sent.get(worker) != orders]
+        await asyncio.gather(*(self._tell(worker, links[worker], orders) for worker in due))
+
+    async def _tell(self, worker: WorkerId, link: WorkerLink, orders: Orders) -> None:
+        try:
+            await link.deploy(orders)
+        except WorkerLostError:
+            return
+        except RelayedError as error:
+            if error.code is not Code.UNIMPLEMENTED:
+                log.warning("worker refused deployments", worker=worker.name, reason=str(error))
+                return
+            log.warning("worker's version cannot load models at run time", worker=worker.name)
+        self._sent[worker] = orders

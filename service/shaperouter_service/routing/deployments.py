@@ -1,0 +1,121 @@
+"""Deployments: which revisions of each model a service should have loaded, and which serve."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+# Between the name and the digest in what workers call a revision. No name contains it.
+_MARK = "@"
+
+# Digits of the digest in what workers call a revision: two revisions of a model never share them.
+_DIGITS = 12
+
+
+def public_name(model: str) -> str:
+    """The name that requests use for a model, from what workers call one of its revisions."""
+    return model.partition(_MARK)[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    """One state of a model's files.
+
+    Attributes:
+        model: What workers call it: `NAME@DIGITS`, or `NAME` if they loaded it at their start.
+        digest: Digest of its files; see `checkpoints.digest`.
+        location: Path of its files in the model repository; empty for one loaded at the start.
+        share: Its share of the requests, from 0 to 1; with 0 it is only kept loaded.
+    """
+
+    model: str
+    digest: str
+    location: str = ""
+    share: float = 1.0
+
+    @classmethod
+    def of(cls, name: str, *, digest: str, location: str, share: float) -> "Revision":
+        """A revision that is loaded while the service runs; `name` is what requests use."""
+        model = f"{name}{_MARK}{digest[:_DIGITS]}"
+        return cls(model=model, digest=digest, location=location, share=share)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deployment:
+    """What a service should have under one name.
+
+    Attributes:
+        name: The name that requests use.
+        version: Number of the deployment, higher than that of any before it; at least 1.
+        revisions: The revisions to have loaded; empty to serve the name no more.
+        everywhere: Whether all workers should have it; else those that had the name at their start.
+    """
+
+    name: str
+    version: int
+    revisions: Sequence[Revision] = ()
+    everywhere: bool = False
+
+    def __post_init__(self) -> None:
+        """Makes the revisions a tuple: deployments are compared, wherever they come from."""
+        object.__setattr__(self, "revisions", tuple(self.revisions))
+
+    @property
+    def serving(self) -> list[Revision]:
+        """The revisions that get requests."""
+        return [revision for revision in self.revisions if revision.share > 0]
+
+    def supersedes(self, other: "Deployment | None") -> bool:
+        """Whether it counts, and not the other one, whoever compares them."""
+        return other is None or self._order > other._order
+
+    @property
+    def _order(self) -> tuple[int, list[tuple[str, float]]]:
+        # Two routers may choose the same version at the same moment.
+        return self.version, [(revision.model, revision.share) for revision in self.revisions]
+
+
+class RevisionState(StrEnum):
+    """How far a worker has loaded a revision."""
+
+    LOADING = "loading"  # reads its files, or makes its first graphs
+    READY = "ready"  # can serve
+    FAILED = "failed"  # could not load it, and tries again after a pause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RevisionReport:
+    """How far a revision is on a worker.
+
+    Attributes:
+        model: What workers call the revision.
+        state: How far it is.
+        error: Why it could not be loaded; only if it has failed.
+    """
+
+    model: str
+    state: RevisionState
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orders:
+    """What a router tells workers about models.
+
+    Attributes:
+        router: Identifies the router's process.
+        deployments: The newest deployments that the router follows, one for each name.
+        held: Revisions in none of these that requests of the router still use.
+    """
+
+    router: str
+    deployments: Sequence[Deployment] = ()
+    held: Sequence[Revision] = ()
+
+
+def newest(known: Mapping[str, Deployment], told: Iterable[Deployment]) -> dict[str, Deployment]:
+    """The deployments that count, by name, of those known and those told."""
+    found = dict(known)
+    for deployment in told:
+        if deployment.supersedes(found.get(deployment.name)):
+            found[deployment.name] = deployment
+    return found

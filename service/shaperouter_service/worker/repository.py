@@ -1,0 +1,223 @@
+"""What a worker does about deployments: loads revisions beside those that serve, and frees others.
+
+The worker keeps what routers have told it and reports it to all of them, so that a router that
+starts later learns of it. Each router also says which deployments it follows and which older
+revisions its requests still use. A revision is freed once no router can send requests to it.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from shaperouter_service.checkpoints.repository import locate_below
+from shaperouter_service.errors import ServiceError, StartupError
+from shaperouter_service.routing.deployments import (
+    Deployment,
+    Orders,
+    Revision,
+    RevisionReport,
+    RevisionState,
+    newest,
+    public_name,
+)
+from shaperouter_service.worker.engine import Engine
+from shaperouter_service.worker.warm_up import WarmUp
+
+# Seconds before a revision that could not be loaded is tried again: doubled after each failure, up
+# to a limit.
+FIRST_RETRY, LAST_RETRY = 10.0, 600.0
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(kw_only=True)
+class _Load:
+    """A revision that is or was to be loaded.
+
+    Attributes:
+        state: How far it is.
+        error: Why it could not be loaded.
+        failures: How often it could not be loaded.
+        retry_at: When to try again, on the monotonic clock.
+        warm_up: The graphs that it needs before it can serve; None until its weights are read.
+        began: When its loading began, on the monotonic clock.
+    """
+
+    state: RevisionState = RevisionState.LOADING
+    error: str = ""
+    failures: int = 0
+    retry_at: float = 0.0
+    warm_up: WarmUp | None = None
+    began: float = field(default_factory=time.monotonic)
+
+
+class ModelRepository:
+    """Follows deployments on an engine. Only the event loop may use it."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        directory: Path | None,
+        started_with: Collection[str],
+        on_change: Callable[[], None],
+    ) -> None:
+        """Starts with the models that the worker was started with.
+
+        Args:
+            engine: Loads and serves models.
+            directory: The model repository; None if no models may be loaded.
+            started_with: Names of the models that the worker was started with.
+            on_change: Called when the deployments or a report have changed.
+        """
+        self._engine = engine
+        self._on_change = on_change
+        self._directory = directory
+        self._started_with = frozenset(started_with)
+        self._present = set(started_with)
+        self._deployments: dict[str, Deployment] = {}
+        self._loads: dict[str, _Load] = {}
+        # The routers that watch this worker, and by how many calls; and what each has told.
+        self._watching: dict[str, int] = {}
+        self._orders: dict[str, Orders] = {}
+
+    @property
+    def deployments(self) -> list[Deployment]:
+        """The newest deployments."""
+        return list(self._deployments.values())
+
+    def reports(self) -> list[RevisionReport]:
+        """How far each revision is that this worker was told to load."""
+        return [
+            RevisionReport(model=model, state=load.state, error=load.error)
+            for model, load in self._loads.items()
+        ]
+
+    @contextlib.contextmanager
+    def watched_by(self, router: str) -> Iterator[None]:
+        """Keeps what the requests of a router may use inside the context."""
+        self._watching[router] = self._watching.get(router, 0) + 1
+        try:
+            yield
+        finally:
+            self._watching[router] -= 1
+            if not self._watching[router]:
+                del self._watching[router]
+                self._orders.pop(router, None)
+
+    def order(self, orders: Orders) -> None:
+        """Takes what a router tells; `follow` acts on it."""
+        self._orders[orders.router] = orders
+        self._deployments = newest(self._deployments, orders.deployments)
+        self._on_change()
+
+    async def follow(self) -> None:
+        """Loads and frees models until they are those that the deployments say."""
+        wanted = self._wanted()
+        for model, load in list(self._loads.items()):
+            await self._judge(model, load)
+            if model not in wanted and load.state is RevisionState.FAILED:
+                del self._loads[model]
+                self._on_change()
+        for revision in wanted.values():
+            if revision.model not in self._present and self._is_due(revision.model):
+                await self._load(revision)
+        for model in [each for each in self._present if self._is_free(each, wanted)]:
+            await self._unload(model)
+            self._loads.pop(model, None)
+            log.info("revision freed", model=model)
+            self._on_change()
+
+    def _wanted(self) -> dict[str, Revision]:
+        """The revisions that this worker should have, by what workers call them."""
+        deployed = [
+            revision
+            for deployment in self._deployments.values()
+            if deployment.everywhere or deployment.name in self._started_with
+            for revision in deployment.revisions
+        ]
+        held = [
+            revision
+            for orders in self._orders.values()
+            for revision in orders.held
+            # Another worker may have it, and this one not.
+            if revision.model in self._present or public_name(revision.model) in self._names()
+        ]
+        return {revision.model: revision for revision in (*deployed, *held)}
+
+    def _names(self) -> set[str]:
+        """The names that this worker serves, or has served."""
+        everywhere = {each.name for each in self._deployments.values() if each.everywhere}
+        return everywhere | self._started_with
+
+    def _is_due(self, model: str) -> bool:
+        load = self._loads.get(model)
+        return load is None or (
+            load.state is RevisionState.FAILED and time.monotonic() >= load.retry_at
+        )
+
+    def _is_free(self, model: str, wanted: Mapping[str, Revision]) -> bool:
+        """Whether no request can use a model any more."""
+        deployment = self._deployments.get(public_name(model))
+        if deployment is None or model in wanted:
+            return False
+        for router in self._watching:
+            told = self._orders.get(router)
+            follows = {} if told is None else {each.name: each for each in told.deployments}
+            known = follows.get(deployment.name)
+            if known is None or known.version < deployment.version:
+                return False
+        return not self._engine.is_used(model)
+
+    async def _judge(self, model: str, load: _Load) -> None:
+        """Notes that a revision can serve, or that a graph failed that covers its requests."""
+        if load.state is not RevisionState.LOADING or load.warm_up is None:
+            return
+        if failed := load.warm_up.failed_covers:
+            graph = failed[0]
+            error = f"graph {graph.signature} could not be compiled: {graph.error}"
+            self._failed(model, load, error)
+            await self._unload(model)
+        elif load.warm_up.is_done:
+            load.state = RevisionState.READY
+            self._on_change()
+            seconds = round(time.monotonic() - load.began, 3)
+            log.info("revision ready", model=model, seconds=seconds)
+
+    async def _load(self, revision: Revision) -> None:
+        model = revision.model
+        load = self._loads.setdefault(model, _Load())
+        load.state, load.began = RevisionState.LOADING, time.monotonic()
+        self._on_change()
+        log.info("loading revision", model=model, location=revision.location)
+        try:
+            if self._directory is None or not revision.location:
+                raise StartupError("this worker was not started with --model-repository and it")
+            directory = await asyncio.to_thread(locate_below, self._directory, revision.location)
+            load.warm_up = await asyncio.to_thread(
+                self._engine.load, model, directory, revision.digest
+            )
+        # Whatever a checkpoint makes TensorFlow raise, the models that serve must go on.
+        except Exception as error:
+            if not isinstance(error, StartupError | ServiceError):
+                log.exception("loading a revision failed", model=model)
+            self._failed(model, load, str(error) or type(error).__name__)
+            return
+        self._present.add(model)
+
+    def _failed(self, model: str, load: _Load, error: str) -> None:
+        pause = min(LAST_RETRY, FIRST_RETRY * 2**load.failures)
+        load.state, load.error = RevisionState.FAILED, error
+        load.failures += 1
+        load.retry_at = time.monotonic() + pause
+        load.warm_up = None
+        self._on_change()
+        log.warning("revision failed", model=model, error=error, retry_seconds=pause)
+
+    async def _unload(self, model: str) -> None:
+        await asyncio.to_thread(self._engine.unload, model)
+        self._present.discard(model)

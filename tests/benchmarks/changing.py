@@ -1,0 +1,68 @@
+"""Requests while models load, switch revision and unload and workers die: `make bench-changing`.
+
+It sends 10,000 requests by default, over gRPC and over HTTP, to two workers, and fails if one fails
+or gets tokens that no revision of its time gives.
+"""
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from harness.changing_models import Switches, Traffic, make_revision
+from harness.service import Service, kept_compilations, process_exists, serving
+from shaperouter import Client
+
+DEMO = Path(__file__).parents[2] / "service" / "shaperouter_service" / "builtin" / "demo"
+REVISIONS = ("first", "second", "third")
+CALLERS = 8
+
+
+def main() -> None:
+    """Runs the command."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--requests", type=int, default=10_000, help="how many to send")
+    parser.add_argument("--rounds", type=int, default=10, help="how often models change")
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as directory:
+        repository = Path(directory)
+        for seed, name in enumerate(REVISIONS):
+            make_revision(DEMO, repository / name, seed=seed)
+        with serving(
+            f"--model=demo={repository / REVISIONS[0]}",
+            f"--model-repository={repository}",
+            "--workers=2",
+            env=kept_compilations(),
+        ) as service:
+            sys.exit(_measure(service, chosen.requests, chosen.rounds))
+
+
+def _measure(service: Service, requests: int, rounds: int) -> int:
+    with Client(service.address) as client:
+        switches = Switches(client, "demo")
+        traffic = Traffic(service, "demo", callers=CALLERS)
+        started = time.monotonic()
+        with traffic.flowing():
+            for number in range(1, rounds + 1):
+                traffic.wait_for(requests // rounds)
+                client.load_model("other", REVISIONS[number % len(REVISIONS)])
+                switches.load(REVISIONS[number % len(REVISIONS)])
+                client.unload_model("other")
+                if number % 3 == 0 and process_exists(pid := service.worker_pid()):
+                    os.kill(pid, signal.SIGKILL)
+    wrong = switches.wrong(traffic.answers)
+    seconds = time.monotonic() - started
+    print(
+        f"{len(traffic.answers)} requests in {seconds:.0f} s, {rounds} revisions, {rounds // 3} "
+        f"workers killed: {len(wrong)} failed or were answered by another revision"
+    )
+    for answer in wrong[:10]:
+        print(answer)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    main()
