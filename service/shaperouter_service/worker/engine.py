@@ -225,6 +225,7 @@ class Engine:
                 prefixes=self._prefixes,
                 watchdog=watchdog,
                 recorder=self._recorder,
+                speculates=self._config.speculate == "ngram",
             )
             for name, ladders in self._ladders.items()
             for lane in ladders.lanes

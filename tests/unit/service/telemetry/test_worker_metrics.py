@@ -64,6 +64,8 @@ def snapshot(
         encode_padding_tokens=5,
         prefill_padding_tokens=10,
         decode_padding_tokens=20,
+        proposed_tokens=9,
+        accepted_tokens=7,
     )
     defaults: dict[str, Any] = {
         "models": [
@@ -362,6 +364,8 @@ def test_metrics_and_labels_are_those_of_the_design(scraped: Scraped) -> None:
         "device_seconds_sum": SIGNATURE | {"device"},
         "padding_tokens_total": {"model", "kind"},
         "padding_checks_total": {"model", "result"},
+        "proposed_tokens_total": {"model"},
+        "accepted_tokens_total": {"model"},
         "graphs": {"state"},
         "graphs_limit": set(),
         "graphs_room": set(),
