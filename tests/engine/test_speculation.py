@@ -142,7 +142,7 @@ def test_a_text_never_exceeds_its_maximum(on: Bench, new_tokens: int) -> None:
 
 def test_a_text_can_fill_the_cache(on: Bench) -> None:
     prompt = CYCLE * 2
-    room = on.engine.model(MODEL).ladders.max_length - len(prompt)
+    room = on.engine.model(MODEL).max_length - len(prompt)
     run = _run(on, prompt, biases=CIRCLE, max_new_tokens=room)
     assert run.token_ids == (CYCLE * room)[:room]
 

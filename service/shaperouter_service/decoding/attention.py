@@ -248,6 +248,7 @@ class CheckAttention(_CacheAttention):
         self._positions = tf.where(slots.used, positions, self.length)  # [M]
         # The last query of a row would be its last possible proposal.
         self._ends = lengths + of_rows.shape[1] - 1
+        self._counts = slots.counts
 
     @property
     def positions(self) -> tf.Tensor:
@@ -275,7 +276,9 @@ class CheckAttention(_CacheAttention):
         self._write(key, value)
         starts = None if window is None else self._ends - window
         grid = tf.transpose(tf.gather(query[:, :, 0], self._of_rows), [0, 2, 1, 3])  # [R, H, Q, D]
-        mixed = self._attend(grid, self._ends, scale, starts=starts, causal=True, cap=cap)
+        mixed = self._attend(
+            grid, self._ends, scale, starts=starts, counts=self._counts, causal=True, cap=cap
+        )
         at = tf.stack([self._slots.rows, self._slots.offsets], axis=-1)
         return tf.gather_nd(tf.transpose(mixed, [0, 2, 1, 3]), at)[:, :, tf.newaxis]
 

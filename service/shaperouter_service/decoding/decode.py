@@ -366,23 +366,27 @@ class DecodeProgram(Program):
             )
         visible, state = self._extend_lineage(state)
 
-        def from_prefill() -> tuple[tf.Tensor, list[tf.Tensor]]:
-            return tf.tile(inputs.pending[:, tf.newaxis], [1, self.beams, 1]), values
+        def from_prefill() -> tf.Tensor:
+            return tf.tile(inputs.pending[:, tf.newaxis], [1, self.beams, 1])
 
-        def from_check() -> tuple[tf.Tensor, list[tf.Tensor]]:
-            return checked.next_logits, values
-
-        def forward() -> tuple[tf.Tensor, list[tf.Tensor]]:
+        def forward(values: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
             return self._forward(weights, state, visible, values, source)
 
         if self.source_length:
-            logits, values = forward()
+            logits, values = forward(values)
         elif self.checks_proposals:
-            has_logits = tf.reduce_any(alive & checked.is_left)
-            branch = tf.where(begins, 0, tf.where(has_logits, 1, 2))
-            logits, values = tf.switch_case(branch, [from_prefill, from_check, forward])
+            known = tf.cond(begins, from_prefill, lambda: checked.next_logits)
+            has_logits = begins | tf.reduce_any(alive & checked.is_left)
+            # A loop of at most one iteration, as XLA copies caches after two conditions.
+            _, logits, values = tf.while_loop(
+                lambda index, *_: index < 1 - tf.cast(has_logits, tf.int32),
+                lambda index, _, values: (index + 1, *forward(values)),
+                (tf.constant(0), known, values),
+            )
         else:
-            logits, values = tf.cond(begins, from_prefill, forward)
+            logits, values = tf.cond(
+                begins, lambda: (from_prefill(), values), lambda: forward(values)
+            )
         state = _with_no_speech(state, logits, options, alive)
         after, new = search.advance(logits, state, options, alive, inputs.constraints)
         if self.checks_proposals:

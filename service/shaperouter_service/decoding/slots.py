@@ -23,12 +23,14 @@ class Slots(NamedTuple):
         offsets: [M] int32, its place among the tokens of the row; 0 is the newest token.
         used: [M] bool, the first ones.
         firsts: [R] int32, the first slot of each row.
+        counts: [R] int32, number of slots of each row.
     """
 
     rows: Any
     offsets: Any
     used: Any
     firsts: Any
+    counts: Any
 
     @classmethod
     def of(cls, rows: int, alive: tf.Tensor, counts: tf.Tensor) -> "Slots":
@@ -50,12 +52,13 @@ class Slots(NamedTuple):
             offsets=tf.where(row < rows, slot - tf.gather(firsts, inside), 0),
             used=row < rows,
             firsts=firsts,
+            counts=sizes,
         )
 
     @property
     def count(self) -> tf.Tensor:
         """[1] int32, number of used slots."""
-        return tf.reduce_sum(tf.cast(self.used, tf.int32), keepdims=True)
+        return tf.reduce_sum(self.counts, keepdims=True)
 
     @property
     def of_rows(self) -> tf.Tensor:

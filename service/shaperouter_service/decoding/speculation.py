@@ -93,7 +93,7 @@ class Checked(NamedTuple):
             logits=logits,
             proposed=proposals.tokens,
             firsts=slots.firsts,
-            counts=tf.where(proposals.reads, proposals.counts + 1, 0),
+            counts=slots.counts,
             used=tf.zeros_like(self.used),
             proposed_tokens=self.proposed_tokens + proposals.counts,
             accepted_tokens=self.accepted_tokens,

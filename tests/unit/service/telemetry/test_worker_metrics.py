@@ -302,6 +302,12 @@ def test_padding_is_counted_by_kind(scraped: Scraped) -> None:
     assert scraped.value("shaperouter_padding_tokens_total", kind="decode") == 20
 
 
+def test_proposals_are_counted_by_model(scraped: Scraped) -> None:
+    scraped.metrics.observe(snapshot())
+    assert scraped.value("shaperouter_proposed_tokens_total", model="gpt2") == 9
+    assert scraped.value("shaperouter_accepted_tokens_total", model="gpt2") == 7
+
+
 def test_padding_checks_are_counted_by_their_result(scraped: Scraped) -> None:
     queue = CallQueueReport(model="f", padding_checks=5, padding_differences=1)
     scraped.metrics.observe(snapshot(call_queues=[queue]))
