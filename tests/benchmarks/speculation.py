@@ -28,9 +28,12 @@ from safetensors.numpy import load_file, save_file
 from common.checkpoint import VOCABULARY, make_checkpoint
 from harness.engine import Bench
 from harness.tight import Case
+from shaperouter_service.compile_cache import CompileCache
 
 BUILD = Path(__file__).parents[2] / "build" / "bench"
 PROMPT, NEW_TOKENS, CYCLE = 128, 120, 64
+# Both engines have the same graphs.
+CACHE, CACHE_BYTES = BUILD / "speculation-cache", 10**9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +113,14 @@ def _measure(text: _Text, benches: dict[str, Bench], rounds: int, together: int)
 
 
 def _bench(models: dict[str, Path], speculate: str, dtype: str, together: int) -> Bench:
-    bench = Bench(models, slots=together, max_length=256, speculate=speculate, dtype=dtype)
+    bench = Bench(
+        models,
+        slots=together,
+        max_length=256,
+        speculate=speculate,
+        dtype=dtype,
+        compile_cache=CompileCache.open(CACHE, max_bytes=CACHE_BYTES),
+    )
     case = Case(prompt_tokens=PROMPT, new_tokens=NEW_TOKENS)
     for model in models:
         bench.make_tight(model, [case] * together)
