@@ -174,8 +174,8 @@ class DecodeProgram(Program):
             allowed: For each active row with a constraint and each hypothesis in use, likewise the
                 tokens that may follow.
             proposals: For each row that takes part in speculation, the maximum number of proposals
-                of a step; none with `allowed`. A call ends early once a row has MAX_STEPS new
-                tokens, or needs more than T positions.
+                of a step; no row that has a constraint. A call ends early once a row has MAX_STEPS
+                new tokens, or needs more than T positions.
         """
         mask = np.zeros([self.rows], np.bool_)
         mask[list(active)] = True
@@ -195,8 +195,9 @@ class DecodeProgram(Program):
         lengths, prompt_lengths = batch.state.lengths, batch.state.prompt_lengths
         if not np.any((lengths == prompt_lengths) & (lengths > 0)):
             batch.logits = None
-        none = np.zeros([self.rows], np.int32)
-        proposed, accepted = outputs[3:] if self.checks_proposals else (none, none)
+        proposed, accepted = outputs.proposed, outputs.accepted
+        if not self.checks_proposals:
+            proposed = accepted = np.zeros([self.rows], np.int32)
         return Decoded(int(outputs.steps), outputs.logprobs, proposed, accepted)
 
     def _proposals(self, proposals: Mapping[int, int]) -> Any:

@@ -192,7 +192,7 @@ engine_options = options_of(
     option(
         "--speculate",
         type=click.Choice(["off", "ngram"]),
-        default="ngram",
+        default="off",
         help="Whether a decode step checks several proposed tokens at once. ngram: proposes what "
         "followed when a request's newest tokens occurred before in its prompt or text. off: one "
         "token a step. Tokens are the same with both. Only with the native kernels, for models "
