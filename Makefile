@@ -17,7 +17,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper test-lm-eval fuzz sanitize test-arm lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak soak-http flood bench bench-t5 bench-functions bench-load bench-overload bench-texts bench-router bench-depth bench-prefill bench-prefix bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-changing bench-large bench-schemas bench-families bench-whisper gpu-export rules release rehearse-images check-dashboard draw-dashboard draw-console bench-console test-cluster clean
+.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper test-lm-eval fuzz sanitize test-arm lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak soak-http flood bench bench-t5 bench-functions bench-load bench-overload bench-texts bench-router bench-depth bench-prefill bench-prefix bench-speculation bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-changing bench-large bench-schemas bench-families bench-whisper gpu-export rules release rehearse-images check-dashboard draw-dashboard draw-console bench-console test-cluster clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -246,6 +246,9 @@ bench-prefill: setup ## Measures what long prompts cost running streams, and pre
 
 bench-prefix: setup ## Measures prompts that begin alike with and without their common beginning kept, and what keeping costs.
 	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/prefixes.py $(BENCH)
+
+bench-speculation: setup ## Measures steps that check proposed tokens, on texts that repeat and on texts that do not.
+	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/speculation.py $(BENCH)
 
 bench-products: setup ## Measures matrix products of few rows, whole and in the blocks that models use.
 	$(BIN)/python tests/benchmarks/products.py

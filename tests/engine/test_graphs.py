@@ -102,6 +102,9 @@ PROGRAMS: dict[str, Callable[[Model], Program]] = {
     "prefill_whole": lambda model: PrefillProgram("p", model, rows=ROWS, length=24, piece=PIECE),
     "prefill_pieces": lambda model: PrefillProgram("p", model, rows=ROWS, length=120, piece=PIECE),
     "decode": lambda model: DecodeProgram("d", model, rows=ROWS, beams=1, length=DECODE_LENGTH),
+    "decode_proposals": lambda model: DecodeProgram(
+        "d", model, rows=ROWS, beams=1, length=DECODE_LENGTH, speculates=True
+    ),
     "decode_beams": lambda model: DecodeProgram(
         "d", model, rows=ROWS, beams=4, length=DECODE_LENGTH
     ),

@@ -86,6 +86,26 @@ def test_a_query_without_keys_gets_zeros() -> None:
     assert not attend(query, keys, values, tf.constant([-3, 0, 0])).numpy().any()
 
 
+@pytest.mark.parametrize("name", ["beams", "odd", "prompt"])
+def test_queries_that_are_not_needed_get_zeros_and_change_no_other(name: str) -> None:
+    (query, keys, values), ends = attention_case(name)
+    counts = np.asarray([1, query.shape[2] - 1, 0][: query.shape[0]], np.int32)
+
+    def attend(counts: np.ndarray | None) -> np.ndarray:
+        given = None if counts is None else tf.constant(counts)
+        found = compiled(
+            lambda *tensors: kernels.attend(
+                *tensors, tf.constant(ends), 0.3, counts=given, causal=True
+            )
+        )(query, keys, values)
+        result: np.ndarray = found.numpy()
+        return result
+
+    needed = np.arange(query.shape[2]) < counts[:, np.newaxis]
+    expected = np.where(needed[:, np.newaxis, :, np.newaxis], attend(None), 0)
+    np.testing.assert_array_equal(attend(counts), expected)
+
+
 def test_a_layer_of_a_cache_is_attended_to_like_any_other_cache() -> None:
     (query, keys, values), ends = attention_case("beams")
     rng = np.random.default_rng(1)

@@ -274,6 +274,7 @@ class AttentionCase {
         out_(query_.size()),
         starts_(rows),
         ends_(rows),
+        counts_(rows),
         visible_(new bool[rows * queries * length]) {
     std::mt19937 random(seed);
     std::uniform_real_distribution<float> number(-1, 1);
@@ -286,6 +287,7 @@ class AttentionCase {
     }
     for (size_t row = 0; row < rows; ++row) {
       starts_[row] = ends_[row] - static_cast<int32_t>(random() % (length + 2));
+      counts_[row] = static_cast<int32_t>(random() % (queries + 3)) - 1;
     }
     for (size_t at = 0; at < rows * queries * length; ++at) visible_[at] = random() % 3 > 0;
     const size_t of_layer = heads * length * size;
@@ -301,6 +303,7 @@ class AttentionCase {
                   kLayers * of_layer,
                   seed % 3 ? starts_.data() : nullptr,
                   ends_.data(),
+                  seed % 7 < 3 ? counts_.data() : nullptr,
                   causal,
                   seed % 2 ? visible_.get() : nullptr,
                   seed % 4 < 2 ? bias_.data() : nullptr,
@@ -320,7 +323,8 @@ class AttentionCase {
       const auto seen = [&](size_t position) {
         const auto ahead = static_cast<int64_t>(position) +
                            static_cast<int64_t>(a.causal ? a.queries - 1 - query : 0);
-        return ahead < ends_[row] && (a.starts == nullptr || ahead >= starts_[row]) &&
+        return (a.counts == nullptr || static_cast<int64_t>(query) < a.counts[row]) &&
+               ahead < ends_[row] && (a.starts == nullptr || ahead >= starts_[row]) &&
                (a.visible == nullptr || a.visible[(row * a.queries + query) * a.length + position]);
       };
       double total = 0;
@@ -351,7 +355,7 @@ class AttentionCase {
   static constexpr size_t kLayers = 3, kLayer = 1;
 
   Floats query_, keys_, values_, bias_, shares_, out_;
-  std::vector<int32_t> starts_, ends_;
+  std::vector<int32_t> starts_, ends_, counts_;
   std::unique_ptr<bool[]> visible_;
   Attention attention_;
 };

@@ -115,6 +115,7 @@ def worker(
             max_graphs=engine.max_graphs,
             max_memory_bytes=engine.max_memory.bytes_for(1),
             prefix_cache_bytes=engine.prefix_cache_memory,
+            speculate=engine.speculate,
             prefill_lengths=lengths_of_models("prefill-lengths", engine.prefill_lengths, names),
             decode_lengths=lengths_of_models("decode-lengths", engine.decode_lengths, names),
             encode_lengths=lengths_of_models("encode-lengths", engine.encode_lengths, names),

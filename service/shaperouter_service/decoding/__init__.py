@@ -4,20 +4,23 @@ from shaperouter_service.decoding.align import Aligned, AlignProgram
 from shaperouter_service.decoding.batch import Batch
 from shaperouter_service.decoding.caches import Caches, Shape
 from shaperouter_service.decoding.caches import prepare as prepare_caches
-from shaperouter_service.decoding.decode import MAX_STEPS, DecodeProgram
+from shaperouter_service.decoding.decode import MAX_STEPS, Decoded, DecodeProgram
 from shaperouter_service.decoding.encode import EncodeProgram
 from shaperouter_service.decoding.options import Options, TranscriptRules
 from shaperouter_service.decoding.prefill import Piece, PrefillProgram
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.decoding.search import Logprobs
+from shaperouter_service.decoding.slots import MAX_PROPOSALS
 
 __all__ = [
+    "MAX_PROPOSALS",
     "MAX_STEPS",
     "AlignProgram",
     "Aligned",
     "Batch",
     "Caches",
     "DecodeProgram",
+    "Decoded",
     "EncodeProgram",
     "Logprobs",
     "Options",

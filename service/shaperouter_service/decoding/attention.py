@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from shaperouter_service import kernels
+from shaperouter_service.decoding.slots import Slots
 from shaperouter_service.decoding.tf_internals import dynamic_update_slice
 from shaperouter_service.models.layers import attention
 
@@ -220,6 +221,78 @@ class StepAttention(_CacheAttention):
         # Tokens after the prompt take B positions each.
         token = prompt + (self._newest[:, 0] - prompt) // beams - (window - 1)
         return tf.where(token <= prompt, token, prompt + (token - prompt) * beams)
+
+
+class CheckAttention(_CacheAttention):
+    """Attention of each row's newest token and of the tokens that are proposed after it.
+
+    Tokens are in slots: R is M for the layers, and P is 1. Only the native kernels compute it, for
+    models without an encoder. A token that does not come leaves keys and values behind, which are
+    overwritten before any token sees them, as those of padding are.
+    """
+
+    def __init__(self, caches: list[tf.Tensor], slots: Slots, lengths: tf.Tensor) -> None:
+        """Wraps the caches as they are before the step.
+
+        Args:
+            caches: See `LayerCaches`.
+            slots: The tokens.
+            lengths: [R] int32, number of tokens of each row; the newest has the last position.
+        """
+        super().__init__(caches, None, is_native=True)
+        self._slots = slots
+        of_rows = slots.of_rows  # [R, Q]
+        self._of_rows = of_rows
+        # What has no slot is written nowhere: XLA drops updates beyond the cache.
+        positions = tf.gather(lengths, slots.rows) - 1 + slots.offsets
+        self._positions = tf.where(slots.used, positions, self.length)  # [M]
+        # The last query of a row would be its last possible proposal.
+        self._ends = lengths + of_rows.shape[1] - 1
+        self._counts = slots.counts
+
+    @property
+    def positions(self) -> tf.Tensor:
+        """See `AttendWithSource`; [1, T]."""
+        return tf.range(self.length)[tf.newaxis]
+
+    def __call__(
+        self,
+        query: tf.Tensor,
+        key: tf.Tensor,
+        value: tf.Tensor,
+        scale: float,
+        *,
+        bias: tf.Tensor | None = None,
+        window: tf.Tensor | None = None,
+        cap: float = 0.0,
+    ) -> tf.Tensor:
+        """See `AttendInWindow`; there is no bias.
+
+        Raises:
+            TypeError: There is a bias.
+        """
+        if bias is not None:
+            raise TypeError("proposals cannot be checked with biased attention")
+        self._write(key, value)
+        starts = None if window is None else self._ends - window
+        grid = tf.transpose(tf.gather(query[:, :, 0], self._of_rows), [0, 2, 1, 3])  # [R, H, Q, D]
+        mixed = self._attend(
+            grid, self._ends, scale, starts=starts, counts=self._counts, causal=True, cap=cap
+        )
+        at = tf.stack([self._slots.rows, self._slots.offsets], axis=-1)
+        return tf.gather_nd(tf.transpose(mixed, [0, 2, 1, 3]), at)[:, :, tf.newaxis]
+
+    def _write(self, key: tf.Tensor, value: tf.Tensor) -> None:
+        slots, heads = key.shape[:2]
+        shape = [slots, heads]
+        row = tf.broadcast_to(self._slots.rows[:, tf.newaxis], shape)
+        layer = tf.fill(shape, self.layer_in_stack)
+        head = tf.broadcast_to(tf.range(heads), shape)
+        position = tf.broadcast_to(self._positions[:, tf.newaxis], shape)
+        at = tf.stack([row, layer, head, position], axis=-1)  # [M, H, 4]
+        for index, new in zip(self._indices, (key, value), strict=True):
+            new = new[:, :, 0]
+            self._put(index, tf.tensor_scatter_nd_update(self.caches[index], at, new))
 
 
 class PromptAttention(_CacheAttention):

@@ -107,7 +107,8 @@ class Batch:
         new_tokens = int(options.max_new_tokens[0])
         self.state.begin(row, prompt, new_tokens, generated, source_length)
         sequence = [*prompt, *generated]
-        if options.no_repeat_ngram_size[0] > 0:
+        # Proposals come from them, too; see `speculation`.
+        if options.no_repeat_ngram_size[0] > 0 or (self.beams == 1 and not self.source_length):
             self.state.matches[row, :, : len(sequence)] = count_matches(sequence)
         if self.state.source:
             self.state.source.tokens[row, : len(source)] = source

@@ -18,15 +18,18 @@ from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.decoding.sampling import Sampling
 from shaperouter_service.decoding.search import Logprobs, Search
+from shaperouter_service.decoding.speculation import Checked, check, propose
 from shaperouter_service.decoding.state import State
 from shaperouter_service.models import Model, Weights
 
-# Maximum number of steps per call: the size of the result. The actual number is a tensor.
+# Maximum number of steps per call, and of new tokens of a row: the size of the result. The actual
+# number is a tensor.
 MAX_STEPS = 16
 
 # For each row with stop strings or with a constraint, bits of tokens after each hypothesis.
 TokenBits: TypeAlias = Mapping[int, Sequence[np.ndarray]]
 NO_BITS: TokenBits = {}
+NO_PROPOSALS: Mapping[int, int] = {}
 
 
 class _Inputs(NamedTuple):
@@ -40,6 +43,8 @@ class _Inputs(NamedTuple):
         steps: int32, number of steps, at most MAX_STEPS.
         stopping: See `BeamSearch`; empty without beam search.
         constraints: See `Constraints`; empty for models that transcribe.
+        proposals: [R] int32, maximum number of proposals that a step checks; empty for programs
+            that check none.
     """
 
     state: Any
@@ -49,16 +54,87 @@ class _Inputs(NamedTuple):
     steps: Any
     stopping: Any = ()
     constraints: Any = ()
+    proposals: Any = ()
+
+
+class _Loop(NamedTuple):
+    """What a step changes.
+
+    Attributes:
+        steps: int32, number of steps made.
+        state: Current state.
+        logprobs: Log-probabilities of the new tokens, [R, MAX_STEPS, ...].
+        values: The caches.
+        checked: Logits of the latest step; empty for programs that check no proposals.
+    """
+
+    steps: Any
+    state: Any
+    logprobs: Any
+    values: list[tf.Tensor]
+    checked: Any
+
+
+class _Outputs(NamedTuple):
+    """Results of a call, besides the caches.
+
+    Attributes:
+        state: State after the steps.
+        steps: int32, number of steps made.
+        logprobs: Log-probabilities of the new tokens, [R, MAX_STEPS, ...].
+        proposed: [R] int32, number of proposals checked; empty for programs that check none.
+        accepted: [R] int32, number of these that came.
+    """
+
+    state: Any
+    steps: Any
+    logprobs: Any
+    proposed: Any = ()
+    accepted: Any = ()
+
+
+class Decoded(NamedTuple):
+    """What a call has done.
+
+    Attributes:
+        steps: Number of steps made: forward passes, and first tokens.
+        logprobs: Log-probabilities of the new tokens, [R, MAX_STEPS, ...].
+        proposed: [R], number of proposals checked.
+        accepted: [R], number of these that came.
+    """
+
+    steps: int
+    logprobs: Logprobs
+    proposed: np.ndarray
+    accepted: np.ndarray
 
 
 class DecodeProgram(Program):
-    """Advances batches, one token per step.
+    """Advances batches, one token per step, or more with proposals; see `speculation`.
 
     A row stops when its sequence ends or has its maximum number of tokens.
     """
 
-    def __init__(self, name: str, model: Model, *, rows: int, beams: int, length: int) -> None:
-        """Describes the function; see `Program`."""
+    def __init__(
+        self,
+        name: str,
+        model: Model,
+        *,
+        rows: int,
+        beams: int,
+        length: int,
+        speculates: bool = False,
+    ) -> None:
+        """Describes the function; see `Program`.
+
+        Args:
+            name: See `Program`.
+            model: See `Program`.
+            rows: See `Program`.
+            beams: See `Program`.
+            length: See `Program`.
+            speculates: Whether steps can check proposals, which takes longer to compile.
+        """
         super().__init__(
             name,
             model,
@@ -67,6 +143,7 @@ class DecodeProgram(Program):
             length=length,
             source_length=model.family.source_positions(length),
         )
+        self._speculates = speculates
         # Created once, since these placeholders are as large as the real inputs.
         self._no_stopping: Any = ()
         if beams > 1:
@@ -79,6 +156,17 @@ class DecodeProgram(Program):
         self._no_logits: Any = ()
         if not self.source_length:
             self._no_logits = tf.zeros([rows, model.family.vocab_size])
+        self._no_proposals: Any = tf.zeros([rows], tf.int32) if self.checks_proposals else ()
+
+    @property
+    def checks_proposals(self) -> bool:
+        """Whether its steps can check proposals.
+
+        With beam search, hypotheses change with each token. Without the native kernels, a step of
+        more tokens costs more, and its logits may differ in their last bits.
+        """
+        can = self.beams == 1 and not self.source_length and self.model.weights.is_packed
+        return self._speculates and can
 
     def __call__(
         self,
@@ -87,7 +175,9 @@ class DecodeProgram(Program):
         steps: int,
         stopping: TokenBits = NO_BITS,
         allowed: TokenBits = NO_BITS,
-    ) -> Logprobs:
+        *,
+        proposals: Mapping[int, int] = NO_PROPOSALS,
+    ) -> Decoded:
         """Advances some rows of a batch of this graph's shape.
 
         Without sources, rows that prefill has just read get their first token in a separate step,
@@ -103,9 +193,9 @@ class DecodeProgram(Program):
                 a stop string.
             allowed: For each active row with a constraint and each hypothesis in use, likewise the
                 tokens that may follow.
-
-        Returns:
-            Log-probabilities of the new tokens, [R, MAX_STEPS, ...].
+            proposals: For each row that takes part in speculation, the maximum number of proposals
+                of a step; no row that has a constraint. A call ends early once a row has MAX_STEPS
+                new tokens, or needs more than T positions.
         """
         mask = np.zeros([self.rows], np.bool_)
         mask[list(active)] = True
@@ -118,12 +208,24 @@ class DecodeProgram(Program):
             np.int32(steps),
             self._stopping(stopping) if stopping else self._no_stopping,
             Constraints.of(self._constraint_specs, allowed) if allowed else self._no_constraints,
+            self._proposals(proposals),
         )
-        batch.state, logprobs = self._run(batch, inputs)
+        outputs = self._run(batch, inputs)
+        batch.state = outputs.state
         lengths, prompt_lengths = batch.state.lengths, batch.state.prompt_lengths
         if not np.any((lengths == prompt_lengths) & (lengths > 0)):
             batch.logits = None
-        return logprobs
+        proposed, accepted = outputs.proposed, outputs.accepted
+        if not self.checks_proposals:
+            proposed = accepted = np.zeros([self.rows], np.int32)
+        return Decoded(int(outputs.steps), outputs.logprobs, proposed, accepted)
+
+    def _proposals(self, proposals: Mapping[int, int]) -> Any:
+        if not proposals or not self.checks_proposals:
+            return self._no_proposals
+        limits = np.zeros([self.rows], np.int32)
+        limits[list(proposals)] = list(proposals.values())
+        return limits
 
     @property
     def _stopping_shape(self) -> list[int]:
@@ -142,13 +244,19 @@ class DecodeProgram(Program):
     @property
     def label(self) -> str:
         """See `Program`."""
-        return f"decode_{self.rows}x{self.length}_beams{self.beams}"
+        label = f"decode_{self.rows}x{self.length}_beams{self.beams}"
+        return f"{label}_proposals" if self.checks_proposals else label
 
     @property
     def plan(self) -> Callable[[Model], Program]:
         """See `Program`."""
         return functools.partial(
-            DecodeProgram, self._name, rows=self.rows, beams=self.beams, length=self.length
+            DecodeProgram,
+            self._name,
+            rows=self.rows,
+            beams=self.beams,
+            length=self.length,
+            speculates=self._speculates,
         )
 
     @property
@@ -172,13 +280,20 @@ class DecodeProgram(Program):
                 steps=tf.TensorSpec([], tf.int32),
                 stopping=() if self.beams == 1 else tf.TensorSpec(self._stopping_shape, tf.uint8),
                 constraints=() if family.has_transcript else self._constraint_specs,
+                proposals=tf.TensorSpec([self.rows], tf.int32) if self.checks_proposals else (),
             )
         ]
 
     @property
-    def _results(self) -> tuple[State, Logprobs]:
+    def _results(self) -> _Outputs:
         (inputs,) = self._specs
-        return inputs.state, Logprobs.specs(self.rows, MAX_STEPS)
+        return _Outputs(
+            state=inputs.state,
+            steps=tf.TensorSpec([], tf.int32),
+            logprobs=Logprobs.specs(self.rows, MAX_STEPS),
+            proposed=inputs.proposals,
+            accepted=inputs.proposals,
+        )
 
     def _idle_arguments(self, batch: Batch) -> Sequence[Any]:
         none_active = np.zeros([self.rows], np.bool_)
@@ -191,13 +306,13 @@ class DecodeProgram(Program):
                 np.int32(0),
                 self._no_stopping,
                 self._no_constraints,
+                self._no_proposals,
             )
         ]
 
-    def _body(self, inputs: _Inputs, handles: Sequence[tf.Tensor]) -> tuple[State, Logprobs]:
-        """Advances the rows; returns the state after the steps, and [R, MAX_STEPS, ...]."""
-        state, options, pending, active, steps, stopping, constraints = inputs
-        search: Search = Sampling() if self.beams == 1 else BeamSearch(stopping)
+    def _body(self, inputs: _Inputs, handles: Sequence[tf.Tensor]) -> _Outputs:
+        """Advances the rows."""
+        search: Search = Sampling() if self.beams == 1 else BeamSearch(inputs.stopping)
         # Read outside the loop, so that the weights are constants in it.
         weights = self.model.weights.read()
         written = len(self._token_shapes)
@@ -205,57 +320,113 @@ class DecodeProgram(Program):
         if self.source_length:
             source_values = caches.read(handles[written:], self.model, self._source_shapes)
             source = SourceAttention(
-                source_values, state.source_lengths, is_native=weights.is_packed
+                source_values, inputs.state.source_lengths, is_native=weights.is_packed
             )
-
-        def unfinished(
-            index: tf.Tensor, state: State, logprobs: Logprobs, values: list[tf.Tensor]
-        ) -> tf.Tensor:
-            return (index < steps) & tf.reduce_any(active & (state.remaining > 0))
-
-        first_lengths = state.lengths
-
-        def step(
-            index: tf.Tensor, state: State, logprobs: Logprobs, values: list[tf.Tensor]
-        ) -> tuple[tf.Tensor, State, Logprobs, list[tf.Tensor]]:
-            alive = active & (state.remaining > 0)
-            begins = None
-            if not self.source_length:
-                # Rows without a new token get one from their prefill's logits before all rows
-                # advance together. This needs no forward pass, and wastes none.
-                fresh = state.lengths == state.prompt_lengths
-                begins = tf.reduce_any(alive & fresh)
-                alive &= fresh == begins
-            visible, state = self._extend_lineage(state)
-
-            def from_prefill() -> tuple[tf.Tensor, list[tf.Tensor]]:
-                return tf.tile(pending[:, tf.newaxis], [1, self.beams, 1]), values
-
-            def forward() -> tuple[tf.Tensor, list[tf.Tensor]]:
-                return self._forward(weights, state, visible, values, source)
-
-            logits, values = forward() if begins is None else tf.cond(begins, from_prefill, forward)
-            state = _with_no_speech(state, logits, options, alive)
-            after, new = search.advance(logits, state, options, alive, constraints)
-            return (
-                index + 1,
-                _where(alive, after, state),
-                _write_step(logprobs, new, state.lengths - first_lengths, alive),
-                values,
-            )
-
-        _, state, logprobs, values = tf.while_loop(
-            unfinished,
-            step,
-            (
-                tf.constant(0),
-                state,
-                Logprobs.none(self.rows, MAX_STEPS),
-                caches.read(handles[:written], self.model, self._token_shapes),
-            ),
+        vocab_size = self.model.family.vocab_size
+        start = _Loop(
+            steps=tf.constant(0),
+            state=inputs.state,
+            logprobs=Logprobs.none(self.rows, MAX_STEPS),
+            values=caches.read(handles[:written], self.model, self._token_shapes),
+            checked=Checked.none(self.rows, vocab_size) if self.checks_proposals else (),
         )
-        caches.write(handles[:written], values)
-        return state, logprobs
+        end = _Loop(
+            *tf.while_loop(
+                lambda *loop: self._continues(inputs, _Loop(*loop)),
+                lambda *loop: self._step(inputs, _Loop(*loop), search, weights, source),
+                start,
+            )
+        )
+        caches.write(handles[:written], end.values)
+        outputs = _Outputs(end.state, end.steps, end.logprobs)
+        if not self.checks_proposals:
+            return outputs
+        return outputs._replace(
+            proposed=end.checked.proposed_tokens, accepted=end.checked.accepted_tokens
+        )
+
+    def _continues(self, inputs: _Inputs, loop: _Loop) -> tf.Tensor:
+        """Whether the loop continues: bool."""
+        state = loop.state
+        alive = inputs.active & (state.remaining > 0)
+        continues = (loop.steps < inputs.steps) & tf.reduce_any(alive)
+        if not self.checks_proposals:
+            return continues
+        # Rows get different numbers of tokens, so the first one without room ends the call.
+        is_full = (state.lengths - inputs.state.lengths >= MAX_STEPS) | (
+            state.lengths > self.length
+        )
+        continues &= ~tf.reduce_any(alive & is_full)
+        return continues | tf.reduce_any(alive & loop.checked.is_left)
+
+    def _step(
+        self,
+        inputs: _Inputs,
+        loop: _Loop,
+        search: Search,
+        weights: Weights,
+        source: SourceAttention | None,
+    ) -> _Loop:
+        """Advances rows by one token: all, or those that have logits already."""
+        steps, state, logprobs, values, checked = loop
+        options = inputs.options
+        alive = inputs.active & (state.remaining > 0)
+        begins = is_left = tf.constant(False)
+        if self.checks_proposals:
+            left = alive & checked.is_left
+            is_left = tf.reduce_any(left)
+            alive = tf.where(is_left, left, alive)
+        if not self.source_length:
+            # Rows without a new token get one from their prefill's logits before all rows
+            # advance together. This needs no forward pass, and wastes none.
+            fresh = state.lengths == state.prompt_lengths
+            begins = tf.reduce_any(alive & fresh)
+            alive &= fresh == begins
+        if self.checks_proposals:
+            made = state.lengths - inputs.state.lengths
+            room = tf.minimum(self.length - state.lengths, MAX_STEPS - 1 - made)
+            room = tf.minimum(room, state.remaining - 1)
+            reads = alive & ~is_left & ~begins
+            proposals = propose(state, reads, tf.minimum(room, inputs.proposals))
+            checked, values = check(
+                self.model.family, weights, state, proposals, values=values, checked=checked
+            )
+        visible, state = self._extend_lineage(state)
+
+        def from_prefill() -> tf.Tensor:
+            return tf.tile(inputs.pending[:, tf.newaxis], [1, self.beams, 1])
+
+        def forward(values: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
+            return self._forward(weights, state, visible, values, source)
+
+        if self.source_length:
+            logits, values = forward(values)
+        elif self.checks_proposals:
+            known = tf.cond(begins, from_prefill, lambda: checked.next_logits)
+            has_logits = begins | tf.reduce_any(alive & checked.is_left)
+            # A loop of at most one iteration, as XLA copies caches after two conditions.
+            _, logits, values = tf.while_loop(
+                lambda index, *_: index < 1 - tf.cast(has_logits, tf.int32),
+                lambda index, _, values: (index + 1, *forward(values)),
+                (tf.constant(0), known, values),
+            )
+        else:
+            logits, values = tf.cond(
+                begins, lambda: (from_prefill(), values), lambda: forward(values)
+            )
+        state = _with_no_speech(state, logits, options, alive)
+        after, new = search.advance(logits, state, options, alive, inputs.constraints)
+        if self.checks_proposals:
+            tokens = tf.gather(after.tokens[:, 0], state.lengths, batch_dims=1)
+            checked = checked.after(tokens, alive)
+        return _Loop(
+            # Tokens whose logits were there take no step of their own.
+            steps=steps + 1 - tf.cast(is_left, tf.int32),
+            state=_where(alive, after, state),
+            logprobs=_write_step(logprobs, new, state.lengths - inputs.state.lengths, alive),
+            values=values,
+            checked=checked,
+        )
 
     def _newest_positions(self, state: State) -> tf.Tensor:
         """First of the B positions of each row's newest tokens, [R]."""

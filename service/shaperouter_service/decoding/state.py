@@ -72,7 +72,8 @@ class State(NamedTuple):
         tokens: [R, B, N] int32, the sequences so far, prompt first; N is `max_tokens`. The newest
             token's keys and values are not in the cache yet.
         matches: [R, B, N] int32, how many tokens just before each position equal the newest ones,
-            one by one; see `ngrams`. Valid only for requests that set `no_repeat_ngram_size`.
+            one by one; see `ngrams`. With beam search or a source, valid only for requests that set
+            `no_repeat_ngram_size`.
         lengths: [R] int32, number of tokens in each sequence.
         prompt_lengths: [R] int32, number of these that belong to the prompt.
         remaining: [R] int32, maximum number of further tokens; 0 where a row has ended or is free.

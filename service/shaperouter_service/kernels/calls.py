@@ -110,6 +110,7 @@ def attend(
     *,
     layer: tf.Tensor | None = None,
     starts: tf.Tensor | None = None,
+    counts: tf.Tensor | None = None,
     causal: bool = False,
     visible: tf.Tensor | None = None,
     bias: tf.Tensor | None = None,
@@ -127,6 +128,8 @@ def attend(
         scale: Factor of the scores.
         layer: int32, the index of the layer in the caches.
         starts: [R] int32, the first position of each row that is read; the first of all by default.
+        counts: [R] int32, the number of each head's queries that are needed, from the first; all by
+            default. The others see nothing, and cost nothing.
         causal: Starts and ends are those of the last queries; each earlier query has both one
             position before the next query.
         visible: [R, Q, T] bool, the positions from the start to the end that a query sees; all by
@@ -144,7 +147,8 @@ def attend(
     # The second result is memory that the kernel works in.
     shares = tf.TensorSpec([*query.shape[:3], keys.shape[3]])
     out = [tf.TensorSpec(query.shape), shares]
-    operands = [query, keys, values, layer, _count_or_none(starts), ends, seen, _or_none(bias)]
+    bounds = [_count_or_none(starts), ends, _count_or_none(counts)]
+    operands = [query, keys, values, layer, *bounds, seen, _or_none(bias)]
     attributes = f"cap = {cap:.9e} : f32, causal = {str(causal).lower()}, scale = {scale:.9e} : f32"
     return _call("shaperouter_attend", operands, out, attributes)
 

@@ -144,7 +144,7 @@ def _packed_product(
         scales=packed.scales,
         bias=bias,
         activation=activation or kernels.Activation.NONE,
-        count=count,
+        count=packed.needed_rows if count is None else count,
     )
 
 

@@ -39,12 +39,14 @@ class PackedMatrix(NamedTuple):
         shape: [I, O], the shape of the matrix.
         layer: int32, its index in the stack; None outside a stack.
         scales: [O] float32, factors of the columns; None if it has none.
+        needed_rows: [1] int32, the number of rows to multiply by it, from the first; None for all.
     """
 
     panels: tf.Tensor
     shape: tuple[int, int]
     layer: tf.Tensor | None
     scales: tf.Tensor | None
+    needed_rows: tf.Tensor | None = None
 
 
 class Weights(Mapping[str, Any]):
@@ -75,6 +77,7 @@ class Weights(Mapping[str, Any]):
         # For the weights of one layer: the prefix of their names, and their index in the stacks.
         self._prefix = ""
         self._layer: tf.Tensor | None = None
+        self._needed_rows: tf.Tensor | None = None
 
     @property
     def is_packed(self) -> bool:
@@ -86,6 +89,18 @@ class Weights(Mapping[str, Any]):
         values = {name: variable.read_value() for name, variable in self._tensors.items()}
         return Weights(values, self.device, self.packed)
 
+    def for_rows(self, count: tf.Tensor) -> "Weights":
+        """Returns the same weights, for products of which only the first rows are needed.
+
+        The native kernels compute no others; XLA computes all.
+
+        Args:
+            count: [1] int32, the number of rows.
+        """
+        limited = Weights(self._tensors, self.device, self.packed)
+        limited._needed_rows = count
+        return limited
+
     def layer(self, stack: str, index: int | tf.Tensor) -> "Weights":
         """Returns the weights of one layer, by their names within the layer.
 
@@ -94,6 +109,7 @@ class Weights(Mapping[str, Any]):
             index: Index of the layer; a tensor only if weights are stacked.
         """
         of_layer = Weights(self._tensors, self.device, self.packed)
+        of_layer._needed_rows = self._needed_rows
         if self.is_packed:
             of_layer._prefix, of_layer._layer = f"{stack}.", tf.convert_to_tensor(index)
         else:
@@ -107,7 +123,11 @@ class Weights(Mapping[str, Any]):
             return None
         # A stack is passed whole: slicing a matrix out of it would copy the matrix.
         return PackedMatrix(
-            self._tensors[whole], self.packed[whole], self._layer, self.get(name + self.SCALES)
+            self._tensors[whole],
+            self.packed[whole],
+            self._layer,
+            self.get(name + self.SCALES),
+            self._needed_rows,
         )
 
     def __getitem__(self, name: str) -> Any:

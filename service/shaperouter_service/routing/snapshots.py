@@ -136,6 +136,8 @@ class LaneReport:
         decode_padding_tokens: Rows without a slot that decode graphs have computed, once a step.
         align_padding_tokens: Tokens of padding that align graphs have computed.
         score_padding_tokens: Tokens of padding that score graphs have computed.
+        proposed_tokens: Proposed tokens that decode graphs have checked.
+        accepted_tokens: How many of them were the tokens that came.
     """
 
     model: str
@@ -153,6 +155,8 @@ class LaneReport:
     decode_padding_tokens: int = 0
     align_padding_tokens: int = 0
     score_padding_tokens: int = 0
+    proposed_tokens: int = 0
+    accepted_tokens: int = 0
 
     def joined(self, *, tokens: int, prompt_tokens: int, source_tokens: int) -> "LaneReport":
         """The lane with one more request."""

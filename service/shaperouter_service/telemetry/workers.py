@@ -98,6 +98,8 @@ class _Totals:
     device_seconds: dict[_Labels, _Counts] = field(default_factory=lambda: defaultdict(_Counts))
     padding: dict[_Labels, int] = field(default_factory=lambda: defaultdict(int))
     padding_checks: dict[_Labels, int] = field(default_factory=lambda: defaultdict(int))
+    proposed: dict[_Labels, int] = field(default_factory=lambda: defaultdict(int))
+    accepted: dict[_Labels, int] = field(default_factory=lambda: defaultdict(int))
     prefix_hits: dict[_Labels, int] = field(default_factory=lambda: defaultdict(int))
     prefix_evictions: dict[_Labels, int] = field(default_factory=lambda: defaultdict(int))
 
@@ -115,6 +117,8 @@ class _Totals:
             self.padding[lane.model, "decode"] += lane.decode_padding_tokens
             self.padding[lane.model, "align"] += lane.align_padding_tokens
             self.padding[lane.model, "score"] += lane.score_padding_tokens
+            self.proposed[lane.model,] += lane.proposed_tokens
+            self.accepted[lane.model,] += lane.accepted_tokens
         for queue in snapshot.call_queues:
             self.padding[queue.model, "call"] += queue.padding_elements
             equal = queue.padding_checks - queue.padding_differences
@@ -208,6 +212,7 @@ def _collect(
     yield from _padding(totals.padding)
     yield from _padding_checks(totals.padding_checks)
     yield from _prefixes(totals)
+    yield from _proposals(totals)
     yield from _gauges(connected.values())
     # A successor beside its worker has graphs and memory already, but serves no requests yet.
     yield _slots(connected[worker] for worker in active_workers(connected).values())
@@ -308,6 +313,23 @@ def _prefixes(totals: _Totals) -> Iterator[Metric]:
         labels=["model"],
     )
     for family, counts in ((hits, totals.prefix_hits), (evictions, totals.prefix_evictions)):
+        for labels, count in counts.items():
+            family.add_metric(labels, count)
+        yield family
+
+
+def _proposals(totals: _Totals) -> Iterator[Metric]:
+    proposed = CounterMetricFamily(
+        "shaperouter_proposed_tokens",
+        "Proposed tokens that decode steps have checked (--speculate).",
+        labels=["model"],
+    )
+    accepted = CounterMetricFamily(
+        "shaperouter_accepted_tokens",
+        "Proposed tokens that were the tokens that came, so that they took no step of their own.",
+        labels=["model"],
+    )
+    for family, counts in ((proposed, totals.proposed), (accepted, totals.accepted)):
         for labels, count in counts.items():
             family.add_metric(labels, count)
         yield family

@@ -39,6 +39,8 @@ class EngineConfig:
             may set less.
         prefix_cache_bytes: Memory for keys and values of prompts and generated text that later
             requests may begin with; 0 keeps none.
+        speculate: Where proposals come from that a step checks together: `ngram`, the request's own
+            tokens, or `off`.
         threads: Number of threads that compute a graph on a CPU; None means one per core. The first
             engine of a process decides.
         hang_timeout: Seconds after which a call of a graph counts as hung and the process ends.
@@ -68,6 +70,7 @@ class EngineConfig:
     encode_lengths: Mapping[str, Sequence[int]] = field(default_factory=dict)
     prefill_piece: int = PREFILL_PIECE
     prefix_cache_bytes: int = 0
+    speculate: Literal["off", "ngram"] = "off"
     threads: int | None = None
     hang_timeout: float = HANG_TIMEOUT
     check_padding: float = 0.0

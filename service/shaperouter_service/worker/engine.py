@@ -169,6 +169,7 @@ class Engine:
             if apart
             else None,
             is_serving=lambda: self._models.is_serving,
+            speculates=self._config.speculate == "ngram",
         )
 
     def _make_graph_table(self, ladders: Mapping[str, Ladders | CallLadders]) -> GraphTable:

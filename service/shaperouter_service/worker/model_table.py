@@ -183,6 +183,7 @@ class ModelTable:
                 prefixes=self.prefixes,
                 watchdog=self._watchdog,
                 recorder=self._recorder,
+                speculates=self._config.speculate == "ngram",
             )
             for name, ladders in loaded.ladders.items()
             for lane in ladders.lanes

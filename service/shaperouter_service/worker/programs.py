@@ -37,6 +37,7 @@ class ProgramFactory:
         sections: The models' sections of the compile cache, by name; empty without a cache.
         tracing: The process that traces while requests run; None to trace in this process.
         is_serving: Returns whether requests are running.
+        speculates: Whether steps of decode graphs can check proposals.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class ProgramFactory:
         *,
         tracing: LoweringProcess | None,
         is_serving: Callable[[], bool],
+        speculates: bool = False,
     ) -> None:
         """Stores what programs are created from.
 
@@ -52,10 +54,12 @@ class ProgramFactory:
             loaded: The models.
             tracing: See above.
             is_serving: See above.
+            speculates: See above.
         """
         self.sections: dict[str, Section] = {}
         self.tracing = tracing
         self.is_serving = is_serving
+        self.speculates = speculates
         self._models: dict[str, Model] = {}
         self._ladders: dict[str, Ladders] = {}
         self._call_models: dict[str, CallModel] = {}
@@ -110,7 +114,9 @@ class ProgramFactory:
         if signature.kind is GraphKind.ALIGN:
             return _align_program(name, model, signature)
         name = f"{name}_beams{beams}"
-        return DecodeProgram(name, model, rows=rows, beams=beams, length=length)
+        return DecodeProgram(
+            name, model, rows=rows, beams=beams, length=length, speculates=self.speculates
+        )
 
     def _call_program(self, signature: Signature) -> CallProgram:
         model = self._call_models[signature.model]

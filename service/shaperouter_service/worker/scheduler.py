@@ -23,7 +23,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from shaperouter_service.decoding import MAX_STEPS, Batch, DecodeProgram, Logprobs
+from shaperouter_service.decoding import MAX_STEPS, Batch, Decoded, DecodeProgram, Logprobs
 from shaperouter_service.errors import ServiceError, StoppingError
 from shaperouter_service.generation.run_events import FinishReason
 from shaperouter_service.graphs import Graph, GraphTable
@@ -83,6 +83,8 @@ class LaneScheduler:
         encoded: Encoded sources of the model, which its lanes share.
         owed_seconds: Device time that running streams get before the next prompt is read.
         decode_padding_tokens: Tokens of padding decoded since the start, one per row and step.
+        proposed_tokens: Proposals checked since the start; see `decoding.speculation`.
+        accepted_tokens: How many of them came.
         cache_bytes: Current memory of the key/value caches.
     """
 
@@ -98,6 +100,7 @@ class LaneScheduler:
         prefixes: PrefixCache,
         watchdog: Watchdog,
         recorder: TrafficRecorder,
+        speculates: bool = False,
     ) -> None:
         """Starts with every slot free.
 
@@ -111,12 +114,15 @@ class LaneScheduler:
             prefixes: What the worker keeps of prompts and generated text.
             watchdog: Watches the calls of graphs.
             recorder: Records the traffic.
+            speculates: Whether steps check proposals where graphs can.
         """
         self.model = model
         self.ladders = ladders
         self.beams = beams
         self.slots = ladders.lane(beams).decode_rows.maximum
         self.decode_padding_tokens = 0
+        self.proposed_tokens = self.accepted_tokens = 0
+        self._speculates = speculates
         self.cache_bytes = 0
         self._graphs = graphs
         self.covers = Covers(model.name, ladders, graphs, beams=beams)
@@ -330,13 +336,17 @@ class LaneScheduler:
         started = time.monotonic()
         steps = 1 if fresh else self._steps(runs, graph)
         with self._watchdog.watching(graph.signature, advanced):
-            logprobs = program(batch, [run.row for run in advanced], steps, completing, allowed)
+            decoded = program(
+                batch,
+                [run.row for run in advanced],
+                steps,
+                completing,
+                allowed,
+                proposals=self._proposals(advanced),
+            )
         now = time.monotonic()
         # A chunk ends early once all its runs have ended.
-        made = max(
-            int(batch.state.lengths[run.row]) - len(run.token_ids) - run.generated
-            for run in advanced
-        )
+        made = decoded.steps
         if fresh:
             self._graphs.record(graph, now - started)
         else:
@@ -347,7 +357,8 @@ class LaneScheduler:
         self.owed_seconds = max(0.0, self.owed_seconds - (now - began))
         for run in advanced:
             run.use(asked, graph.signature, now - started)
-            self._deliver(run, batch, logprobs, now)
+            self._adjust(run, batch, decoded)
+            self._deliver(run, batch, decoded.logprobs, now)
 
     def _steps(self, runs: Sequence[Run], graph: Graph) -> int:
         """Number of steps of the next chunk: at most what its runs need."""
@@ -357,6 +368,21 @@ class LaneScheduler:
         room = (graph.signature.length - furthest) // self.beams + 1
         longest = max(run.max_new_tokens - run.generated for run in runs)
         return min(self.chunk_steps(graph), room, longest)
+
+    def _proposals(self, runs: Sequence[Run]) -> dict[int, int]:
+        """Maximum number of proposals for the rows of runs that take part in speculation."""
+        if not self._speculates:
+            return {}
+        # What a constraint allows is known for one token only.
+        return {run.row: run.proposal_limit.value for run in runs if run.constraint is None}
+
+    def _adjust(self, run: Run, batch: Batch, decoded: Decoded) -> None:
+        """Counts the proposals of a run, and adjusts how many its next steps check."""
+        proposed, accepted = int(decoded.proposed[run.row]), int(decoded.accepted[run.row])
+        self.proposed_tokens += proposed
+        self.accepted_tokens += accepted
+        tokens = int(batch.state.lengths[run.row]) - len(run.token_ids) - run.generated
+        run.proposal_limit.observe(tokens=tokens, proposed=proposed, accepted=accepted)
 
     def chunk_steps(self, graph: Graph) -> int:
         """Number of steps that take as long as a chunk should."""

@@ -84,6 +84,8 @@ def report_lane(lane: LaneScheduler) -> LaneReport:
         encode_padding_tokens=lane.reader.encode_padding_tokens,
         prefill_padding_tokens=lane.reader.prefill_padding_tokens,
         decode_padding_tokens=lane.decode_padding_tokens,
+        proposed_tokens=lane.proposed_tokens,
+        accepted_tokens=lane.accepted_tokens,
         align_padding_tokens=lane.reader.align_padding_tokens,
         score_padding_tokens=lane.reader.score_padding_tokens,
     )

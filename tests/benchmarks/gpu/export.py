@@ -168,7 +168,8 @@ def export(program: Program, kind: str, precision: str, directory: Path) -> Grap
     if isinstance(program, PrefillProgram):
         given = [("logits", outputs)]
     else:
-        given = zip(("state", "logprobs"), outputs, strict=True)
+        found = outputs.state, outputs.steps, outputs.logprobs
+        given = zip(("state", "made", "logprobs"), found, strict=True)
     arguments = _arrays(inputs[0]._asdict().items())
     family, dtype = program.model.family, program.model.dtype.name
     shape = (program.rows, 1, family.heads, program.length, family.head_size)
@@ -274,8 +275,8 @@ def compute(
         batch = gather(requests, decode.rows)
         expected: dict[str, np.ndarray] = {}
         for part, steps in ((FIRST, 1), (DECODE, STEPS)):
-            logprobs = decode(batch, range(decode.rows), steps)
-            expected |= _prefixed(part, named("logprobs", logprobs))
+            decoded = decode(batch, range(decode.rows), steps)
+            expected |= _prefixed(part, named("logprobs", decoded.logprobs))
             expected |= _prefixed(part, named("state", batch.state))
         expected[f"{DECODE}/caches"] = probe(batch)
         file = expected_file(model.dtype.name, decode.rows, beams)

@@ -4,7 +4,8 @@ Needs only NumPy, so that both environments can import it. The manifest and the 
 and expected results use the same names for arrays. A name is one of
 
     tokens  lengths  active  start  logits                      of a prefill
-    state/…  options/…  pending  active  steps  logprobs/…      of a decode
+    state/…  options/…  pending  active  steps  made  logprobs/…
+                                                                of a decode
     cache/INDEX  weight/NAME                                    of both
 
 where the caches are the keys of each layer, then the values of each layer.

@@ -36,6 +36,7 @@ class EngineOptions:
     max_graphs: int
     max_memory: MemoryCap
     prefix_cache_memory: int
+    speculate: Literal["off", "ngram"]
     prefill_lengths: tuple[ChosenLengths, ...]
     decode_lengths: tuple[ChosenLengths, ...]
     encode_lengths: tuple[ChosenLengths, ...]
@@ -187,6 +188,15 @@ engine_options = options_of(
         help="Memory of a worker for keys and values of prompts and generated text, so that a "
         "request that begins like an earlier one need not read the same again. Above it, what "
         "saves the fewest tokens for its size is dropped. 0 keeps nothing.",
+    ),
+    option(
+        "--speculate",
+        type=click.Choice(["off", "ngram"]),
+        default="off",
+        help="Whether a decode step checks several proposed tokens at once. ngram: proposes what "
+        "followed when a request's newest tokens occurred before in its prompt or text. off: one "
+        "token a step. Tokens are the same with both. Only with the native kernels, for models "
+        "without an encoder and requests without beam search.",
     ),
     _lengths(
         "--prefill-lengths",

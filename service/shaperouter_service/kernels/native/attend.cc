@@ -15,9 +15,9 @@ constexpr size_t kPiece = 16 << 10;
 void Attend(const Attention& attention, const Kernels& kernels, const Pool& pool) {
   if (attention.queries == 0) return;
   // The last query reads about as many positions as any other, and at least as many without starts.
-  const size_t last = attention.queries - 1;
   size_t positions = 0;
   for (size_t row = 0; row < attention.rows; ++row) {
+    const size_t last = attention.LastNeeded(row);
     const size_t start = attention.Start(row, last), end = attention.End(row, last);
     positions = std::max(positions, std::max(start, end) - start);
   }

@@ -32,6 +32,9 @@ struct Attention {
   size_t row_stride;    // H * T * D, times the layers that a cache has.
   const int32_t* starts;  // [R], clamped to [0, T], or null for zeros
   const int32_t* ends;    // [R], likewise
+  // [R], how many of each head's queries are needed, from the first, or null if all are. The others
+  // see nothing.
+  const int32_t* counts;
   // Starts and ends are those of the last queries; each earlier query has both one before.
   bool causal;
   const bool* visible;  // [R, Q, T], or null if all positions from the start to the end are
@@ -48,7 +51,18 @@ struct Attention {
   }
 
   // The first position after those that a query sees.
-  size_t End(size_t row, size_t query) const { return Position(ends[row], query); }
+  size_t End(size_t row, size_t query) const {
+    const bool needed =
+        counts == nullptr || static_cast<int64_t>(query % queries) < int64_t{counts[row]};
+    return needed ? Position(ends[row], query) : 0;
+  }
+
+  // The last of a head's queries that is needed, or the first if none is.
+  size_t LastNeeded(size_t row) const {
+    const int64_t all = static_cast<int64_t>(queries);
+    const int64_t needed = counts == nullptr || counts[row] > all ? all : counts[row];
+    return static_cast<size_t>(needed > 0 ? needed - 1 : 0);
+  }
 
   // Blocks of the queries of a group.
   size_t Blocks() const { return (group * queries + kBlockQueries - 1) / kBlockQueries; }

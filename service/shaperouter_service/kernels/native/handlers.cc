@@ -171,11 +171,11 @@ bool AreAlike(ffi::Span<const int64_t> some, ffi::Span<const int64_t> others) {
 }
 
 // Computes attention of queries [R, H * G, Q, D] over one layer's keys and values [R, L, H, T, D]
-// before the ends [R], with optional starts [R], visible positions [R, Q, T] and bias
-// [R, H * G, Q, T]. The results are [R, H * G, Q, D] and scratch memory [R, H * G, Q, T].
+// before the ends [R], with optional starts [R], counts of needed queries [R], visible positions
+// [R, Q, T] and bias [R, H * G, Q, T]. The results are [R, H * G, Q, D] and scratch memory [R, H * G, Q, T].
 ffi::Error AttendHeads(XlaPool pool, Heads query, Cache keys, Cache values, Index layer,
-                       Counts starts, Counts ends, ffi::Buffer<ffi::PRED> visible, Floats bias,
-                       ffi::Result<Heads> out, ffi::Result<Heads> shares, float scale, float cap,
+                       Counts starts, Counts ends, Counts counts, ffi::Buffer<ffi::PRED> visible,
+                       Floats bias, ffi::Result<Heads> out, ffi::Result<Heads> shares, float scale, float cap,
                        bool causal) {
   const auto of_query = query.dimensions(), of_keys = keys.dimensions();
   const int64_t rows = of_keys[0], layers = of_keys[1], heads = of_keys[2], length = of_keys[3];
@@ -183,9 +183,10 @@ ffi::Error AttendHeads(XlaPool pool, Heads query, Cache keys, Cache values, Inde
   const int64_t group = heads == 0 ? 0 : of_query[1] / heads;
   const int64_t seen = visible.element_count(), scores = rows * heads * group * queries * length;
   const int64_t first = starts.element_count(), biases = bias.element_count();
+  const int64_t needed = counts.element_count();
   if (of_query[0] != rows || of_query[1] != heads * group || group == 0 || of_query[3] != size ||
       layers == 0 || !AreAlike(of_keys, values.dimensions()) || ends.dimensions()[0] != rows ||
-      (first != 0 && first != rows) ||
+      (first != 0 && first != rows) || (needed != 0 && needed != rows) ||
       (seen != 0 && seen != rows * queries * length) || (biases != 0 && biases != scores) ||
       out->element_count() != query.element_count() ||
       static_cast<int64_t>(shares->element_count()) != scores) {
@@ -204,6 +205,7 @@ ffi::Error AttendHeads(XlaPool pool, Heads query, Cache keys, Cache values, Inde
                             layers * of_layer,
                             first == 0 ? nullptr : starts.typed_data(),
                             ends.typed_data(),
+                            needed == 0 ? nullptr : counts.typed_data(),
                             causal,
                             seen == 0 ? nullptr : visible.typed_data(),
                             OrNull(bias),
@@ -405,6 +407,7 @@ XLA_FFI_DEFINE_HANDLER(kAttend, AttendHeads,
                            .Arg<Cache>()
                            .Arg<Cache>()
                            .Arg<Index>()
+                           .Arg<Counts>()
                            .Arg<Counts>()
                            .Arg<Counts>()
                            .Arg<ffi::Buffer<ffi::PRED>>()

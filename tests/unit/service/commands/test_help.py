@@ -30,6 +30,7 @@ ENGINE = [
     "--max-graphs",
     "--max-memory",
     "--prefix-cache-memory",
+    "--speculate",
     "--prefill-lengths",
     "--decode-lengths",
     "--encode-lengths",

@@ -64,6 +64,8 @@ def snapshot(
         encode_padding_tokens=5,
         prefill_padding_tokens=10,
         decode_padding_tokens=20,
+        proposed_tokens=9,
+        accepted_tokens=7,
     )
     defaults: dict[str, Any] = {
         "models": [
@@ -300,6 +302,12 @@ def test_padding_is_counted_by_kind(scraped: Scraped) -> None:
     assert scraped.value("shaperouter_padding_tokens_total", kind="decode") == 20
 
 
+def test_proposals_are_counted_by_model(scraped: Scraped) -> None:
+    scraped.metrics.observe(snapshot())
+    assert scraped.value("shaperouter_proposed_tokens_total", model="gpt2") == 9
+    assert scraped.value("shaperouter_accepted_tokens_total", model="gpt2") == 7
+
+
 def test_padding_checks_are_counted_by_their_result(scraped: Scraped) -> None:
     queue = CallQueueReport(model="f", padding_checks=5, padding_differences=1)
     scraped.metrics.observe(snapshot(call_queues=[queue]))
@@ -362,6 +370,8 @@ def test_metrics_and_labels_are_those_of_the_design(scraped: Scraped) -> None:
         "device_seconds_sum": SIGNATURE | {"device"},
         "padding_tokens_total": {"model", "kind"},
         "padding_checks_total": {"model", "result"},
+        "proposed_tokens_total": {"model"},
+        "accepted_tokens_total": {"model"},
         "graphs": {"state"},
         "graphs_limit": set(),
         "graphs_room": set(),

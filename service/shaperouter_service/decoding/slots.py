@@ -1,0 +1,72 @@
+"""Slots: the tokens that a step with proposals reads, one after the other.
+
+They are the newest token of each row and the proposals after it. A row without proposals takes one
+slot, and one that takes no part takes none.
+"""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+# Maximum number of proposals of a row. With its newest token they fill a block of the kernels.
+MAX_PROPOSALS = 7
+
+# Maximum number of proposals of all rows in a step. It bounds the memory of the logits.
+MAX_ALL_PROPOSALS = 24
+
+
+class Slots(NamedTuple):
+    """Where the tokens of a step are: the newest token of each row, then its proposals.
+
+    Attributes:
+        rows: [M] int32, the row of each slot.
+        offsets: [M] int32, its place among the tokens of the row; 0 is the newest token.
+        used: [M] bool, the first ones.
+        firsts: [R] int32, the first slot of each row.
+        counts: [R] int32, number of slots of each row.
+    """
+
+    rows: Any
+    offsets: Any
+    used: Any
+    firsts: Any
+    counts: Any
+
+    @classmethod
+    def of(cls, rows: int, alive: tf.Tensor, counts: tf.Tensor) -> "Slots":
+        """Lays out the tokens of a step.
+
+        Args:
+            rows: R.
+            alive: [R] bool, rows that take part.
+            counts: [R] int32, proposals of each row.
+        """
+        sizes = tf.where(alive, counts + 1, 0)
+        ends = tf.cumsum(sizes)
+        slot = tf.range(slot_count(rows))
+        row = tf.reduce_sum(tf.cast(slot[:, tf.newaxis] >= ends, tf.int32), axis=1)
+        firsts = ends - sizes
+        inside = tf.minimum(row, rows - 1)
+        return cls(
+            rows=inside,
+            offsets=tf.where(row < rows, slot - tf.gather(firsts, inside), 0),
+            used=row < rows,
+            firsts=firsts,
+            counts=sizes,
+        )
+
+    @property
+    def count(self) -> tf.Tensor:
+        """[1] int32, number of used slots."""
+        return tf.reduce_sum(self.counts, keepdims=True)
+
+    @property
+    def of_rows(self) -> tf.Tensor:
+        """[R, 1 + K] int32, the slots of the rows' tokens; any slots beyond these."""
+        ahead = self.firsts[:, tf.newaxis] + tf.range(1 + MAX_PROPOSALS)
+        return tf.minimum(ahead, self.rows.shape[0] - 1)
+
+
+def slot_count(rows: int) -> int:
+    """Returns M, the slots of a step of R rows."""
+    return rows + min(rows * MAX_PROPOSALS, MAX_ALL_PROPOSALS)

@@ -1,0 +1,190 @@
+"""Exact speculation: a step checks proposed tokens, and a row keeps those that come anyway.
+
+Which token comes next depends on the request, on the tokens before it and on its position, and on
+nothing else: noise is drawn from the seed and the position. So the logits after a proposed token
+are those of the row if the proposed token is what the row chooses, and are of no use if not. No
+proposal changes which tokens a row gets, whether it samples or not.
+
+Proposals are what followed the last time that the row's newest tokens occurred in its own sequence.
+
+One forward pass reads the newest token of each row and the proposals after it, in `slots`. The rows
+then choose their tokens one by one, with all their options, until a proposal does not come.
+"""
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from shaperouter_service.decoding.attention import CheckAttention
+from shaperouter_service.decoding.slots import MAX_PROPOSALS, Slots, slot_count
+from shaperouter_service.decoding.state import State
+from shaperouter_service.models import Family, Weights
+
+# Newest tokens that must have occurred before.
+MIN_MATCHED = 2
+
+# Longer repetitions count as equally likely to go on, and the newest of them is taken.
+_MAX_MATCHED = 16
+
+
+class Proposals(NamedTuple):
+    """Tokens proposed for R rows.
+
+    Attributes:
+        reads: [R] bool, rows that need logits, whether or not something is proposed for them.
+        tokens: [R, K] int32.
+        counts: [R] int32, how many of them to check, from the first.
+    """
+
+    reads: Any
+    tokens: Any
+    counts: Any
+
+
+class Checked(NamedTuple):
+    """Logits of a step that checked proposals, and how far each row has used them.
+
+    Attributes:
+        logits: [M, V] float32, after the token of each slot.
+        proposed: [R, K] int32, the proposals.
+        firsts: [R] int32, the first slot of each row.
+        counts: [R] int32, slots of each row.
+        used: [R] int32, how many of these the row has used; all once a proposal has not come.
+        proposed_tokens: [R] int32, proposals so far in this call.
+        accepted_tokens: [R] int32, proposals that came.
+    """
+
+    logits: Any
+    proposed: Any
+    firsts: Any
+    counts: Any
+    used: Any
+    proposed_tokens: Any
+    accepted_tokens: Any
+
+    @classmethod
+    def none(cls, rows: int, vocab_size: int) -> "Checked":
+        """The beginning of a call."""
+        zeros = tf.zeros([rows], tf.int32)
+        return cls(
+            logits=tf.zeros([slot_count(rows), vocab_size]),
+            proposed=tf.zeros([rows, MAX_PROPOSALS], tf.int32),
+            firsts=zeros,
+            counts=zeros,
+            used=zeros,
+            proposed_tokens=zeros,
+            accepted_tokens=zeros,
+        )
+
+    @property
+    def is_left(self) -> tf.Tensor:
+        """[R] bool, which rows have logits for their next token."""
+        return self.used < self.counts
+
+    @property
+    def next_logits(self) -> tf.Tensor:
+        """[R, 1, V] float32, the logits for the next tokens; any where none are left."""
+        slot = tf.minimum(self.firsts + self.used, self.logits.shape[0] - 1)
+        return tf.gather(self.logits, slot)[:, tf.newaxis]
+
+    def with_step(self, logits: tf.Tensor, slots: Slots, proposals: Proposals) -> "Checked":
+        """Returns what a step over `slots` has found: logits [M, V]."""
+        return Checked(
+            logits=logits,
+            proposed=proposals.tokens,
+            firsts=slots.firsts,
+            counts=slots.counts,
+            used=tf.zeros_like(self.used),
+            proposed_tokens=self.proposed_tokens + proposals.counts,
+            accepted_tokens=self.accepted_tokens,
+        )
+
+    def after(self, new: tf.Tensor, advanced: tf.Tensor) -> "Checked":
+        """Returns what is left after the rows `advanced` [R] have got the tokens `new` [R]."""
+        advanced &= self.is_left
+        # There is no proposal after the last slot of a row.
+        place = tf.minimum(self.used, MAX_PROPOSALS - 1)
+        came = tf.gather(self.proposed, place, batch_dims=1) == new
+        came &= advanced & (self.used + 1 < self.counts)
+        used = tf.where(came, self.used + 1, tf.where(advanced, self.counts, self.used))
+        accepted = self.accepted_tokens + tf.cast(came, tf.int32)
+        return self._replace(used=used, accepted_tokens=accepted)
+
+
+def propose(state: State, reads: tf.Tensor, limits: tf.Tensor) -> Proposals:
+    """Proposes tokens by what followed when the newest tokens occurred before.
+
+    The longest repetition counts, and among equally long ones the newest. Beyond the end of the
+    sequence, the proposals repeat what followed.
+
+    Args:
+        state: State of R rows without beam search; its `matches` must be valid.
+        reads: [R] bool, rows that need logits.
+        limits: [R] int32, maximum number of proposals.
+    """
+    tokens, matches = tf.squeeze(state.tokens, 1), tf.squeeze(state.matches, 1)
+    (rows, size), lengths = tokens.shape, state.lengths
+    positions = tf.range(size)
+    rank = tf.minimum(matches, _MAX_MATCHED) * size + positions
+    rank = tf.where(positions < lengths[:, tf.newaxis], rank, -1)
+    follows = tf.argmax(rank, axis=-1, output_type=tf.int32)  # [R]
+    matched = tf.gather(matches, follows, batch_dims=1)
+    period = tf.maximum(lengths - follows, 1)
+    ahead = tf.range(MAX_PROPOSALS) % period[:, tf.newaxis]
+    proposed = tf.gather(tokens, follows[:, tf.newaxis] + ahead, batch_dims=1)
+    counts = tf.clip_by_value(limits, 0, MAX_PROPOSALS)
+    counts = tf.where(reads & (matched >= MIN_MATCHED), counts, 0)
+    # The first rows get what there is room for; this changes no token.
+    left = slot_count(rows) - rows - tf.cumsum(counts, exclusive=True)
+    return Proposals(reads, proposed, tf.clip_by_value(left, 0, counts))
+
+
+def check(
+    family: Family,
+    weights: Weights,
+    state: State,
+    proposals: Proposals,
+    *,
+    values: list[tf.Tensor],
+    checked: Checked,
+) -> tuple[Checked, list[tf.Tensor]]:
+    """Reads the newest tokens of rows with their proposals, if anything is proposed for any row.
+
+    Args:
+        family: The model.
+        weights: Its weights.
+        state: State before the step.
+        proposals: The proposals of R rows.
+        values: The caches.
+        checked: Logits of an earlier step, none of which are left.
+
+    Returns:
+        The logits, and the caches that include the tokens.
+    """
+    rows, lengths = state.lengths.shape[0], state.lengths
+
+    def read(
+        index: tf.Tensor, checked: Checked, values: list[tf.Tensor]
+    ) -> tuple[tf.Tensor, Checked, list[tf.Tensor]]:
+        slots = Slots.of(rows, proposals.reads, proposals.counts)
+        newest = tf.gather(state.tokens[:, 0], lengths - 1, batch_dims=1)
+        tokens = tf.concat([newest[:, tf.newaxis], proposals.tokens], axis=1)  # [R, 1 + K]
+        tokens = tf.gather_nd(tokens, tf.stack([slots.rows, slots.offsets], axis=-1))
+        attend = CheckAttention(values, slots, lengths)
+        # Also where a slot is unused, the position must be one that the model knows.
+        positions = tf.minimum(
+            tf.gather(lengths, slots.rows) - 1 + slots.offsets, attend.length - 1
+        )
+        # This is the only iteration. XLA would hoist whatever does not depend on it.
+        tokens, positions = tokens + index, positions + index
+        needed = weights.for_rows(slots.count)
+        hidden = family.forward(needed, tokens[:, tf.newaxis], positions[:, tf.newaxis], attend)
+        logits = family.logits(needed, hidden)[:, 0]  # [M, V]
+        return index + 1, checked.with_step(logits, slots, proposals), attend.caches
+
+    # A loop of at most one iteration, not a condition; see `PrefillProgram`.
+    iterations = tf.cast(tf.reduce_any(proposals.counts > 0), tf.int32)
+    _, checked, values = tf.while_loop(
+        lambda index, *_: index < iterations, read, (tf.constant(0), checked, values)
+    )
+    return checked, values

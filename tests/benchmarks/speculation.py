@@ -1,0 +1,183 @@
+"""Steps that check several proposed tokens, on texts that repeat and on texts that do not.
+
+Two engines, with and without proposals, serve the same requests in turn. The models have the small
+size of GPT-2:
+
+- *cycles* has weights that continue each token with the next one of its cycle of 64, through all
+  layers of the real size. Greedy text repeats the prompt; sampled text departs from it now and
+  then, the more often the higher the temperature.
+- *random* has random weights; its text repeats nothing, except by chance.
+
+Run by ``make bench-speculation``.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from common.checkpoint import VOCABULARY, make_checkpoint
+from harness.engine import Bench
+from harness.tight import Case
+from shaperouter_service.compile_cache import CompileCache
+
+BUILD = Path(__file__).parents[2] / "build" / "bench"
+PROMPT, NEW_TOKENS, CYCLE = 128, 120, 64
+# Both engines have the same graphs.
+CACHE, CACHE_BYTES = BUILD / "speculation-cache", 10**9
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Text:
+    """A kind of text."""
+
+    label: str
+    model: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def _sampled(temperature: float) -> dict[str, Any]:
+    return {"do_sample": True, "temperature": temperature}
+
+
+TEXTS = (
+    _Text(label="repeats its prompt", model="cycles"),
+    _Text(label="departs from it now and then", model="cycles", options=_sampled(1.0)),
+    _Text(label="departs from it often", model="cycles", options=_sampled(1.2)),
+    _Text(label="does not repeat, greedy", model="random"),
+    _Text(label="does not repeat, sampled", model="random", options=_sampled(1.0)),
+)
+
+
+def main() -> None:
+    """Measures and prints the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5, help="requests of each kind and engine")
+    parser.add_argument("--together", type=int, default=1, help="requests at the same time")
+    parser.add_argument("--dtype", default="float32", choices=["float32", "int8", "int4"])
+    arguments = parser.parse_args()
+    random, cycles = BUILD / "gpt2-small", BUILD / "gpt2-small-cycles"
+    make_checkpoint(random)
+    _make_cycles(random, cycles)
+    models = {"random": random, "cycles": cycles}
+    together = arguments.together
+    benches = {
+        speculate: _bench(models, speculate, arguments.dtype, together)
+        for speculate in ("off", "ngram")
+    }
+    print(
+        f"{arguments.dtype}, {together} at a time, prompts of {PROMPT} tokens, {NEW_TOKENS} new "
+        f"ones: milliseconds a request, medians of {arguments.rounds}"
+    )
+    print("| text | off | ngram | off / ngram | proposed | accepted |")
+    print("|---|---|---|---|---|---|")
+    for text in TEXTS:
+        _measure(text, benches, arguments.rounds, together)
+
+
+def _measure(text: _Text, benches: dict[str, Bench], rounds: int, together: int) -> None:
+    rng = np.random.default_rng(0)
+    lane = benches["ngram"].parts.lanes[text.model, 1]
+    times: dict[str, list[float]] = {name: [] for name in benches}
+    ratios = []
+    before = lane.proposed_tokens, lane.accepted_tokens
+    # The first round warms up.
+    for number in range(rounds + 1):
+        prompts = [_prompt(rng, text.model) for _ in range(together)]
+        found = {}
+        for name in sorted(benches, reverse=bool(number % 2)):
+            options = text.options | {"seed": number}
+            found[name] = _request(benches[name], text.model, prompts, options)
+        if found["off"][1] != found["ngram"][1]:
+            raise RuntimeError("proposals have changed a token")
+        if number:
+            for name, (seconds, _) in found.items():
+                times[name].append(1000 * seconds)
+            ratios.append(found["off"][0] / found["ngram"][0])
+    off, ngram = (statistics.median(times[name]) for name in ("off", "ngram"))
+    counts = lane.proposed_tokens - before[0], lane.accepted_tokens - before[1]
+    print(
+        f"| {text.label} | {off:.0f} | {ngram:.0f} | {statistics.median(ratios):.3f} "
+        f"| {counts[0]} | {counts[1]} |",
+        flush=True,
+    )
+
+
+def _bench(models: dict[str, Path], speculate: str, dtype: str, together: int) -> Bench:
+    bench = Bench(
+        models,
+        slots=together,
+        max_length=256,
+        speculate=speculate,
+        dtype=dtype,
+        compile_cache=CompileCache.open(CACHE, max_bytes=CACHE_BYTES),
+    )
+    case = Case(prompt_tokens=PROMPT, new_tokens=NEW_TOKENS)
+    for model in models:
+        bench.make_tight(model, [case] * together)
+    bench.stop_compiling()
+    return bench
+
+
+def _make_cycles(random: Path, directory: Path) -> None:
+    """Writes the model that continues cycles, unless it exists."""
+    if directory.exists():
+        return
+    weights = load_file(random / "model.safetensors")
+    # What layers add is computed, and is nothing: the newest token alone decides what comes.
+    for name, weight in weights.items():
+        if "c_proj" in name or "wpe" in name:
+            weights[name] = np.zeros_like(weight)
+    token = np.arange(VOCABULARY)
+    before = token // CYCLE * CYCLE + (token - 1) % CYCLE
+    embeddings = weights["transformer.wte.weight"]
+    weights["lm_head.weight"] = embeddings[np.minimum(before, VOCABULARY - 1)]
+    config = json.loads((random / "config.json").read_text(encoding="utf-8"))
+    unfinished = directory.with_name(f"{directory.name}.unfinished")
+    unfinished.mkdir(parents=True, exist_ok=True)
+    save_file(weights, unfinished / "model.safetensors", metadata={"format": "pt"})
+    config = json.dumps(config | {"tie_word_embeddings": False})
+    (unfinished / "config.json").write_text(config, encoding="utf-8")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (unfinished / name).write_bytes((random / name).read_bytes())
+    unfinished.rename(directory)
+
+
+def _prompt(rng: np.random.Generator, model: str) -> list[int]:
+    if model == "random":
+        found: list[int] = rng.integers(VOCABULARY - 1, size=PROMPT).tolist()
+        return found
+    # Two whole cycles, from any of their tokens on.
+    first = CYCLE * int(rng.integers(VOCABULARY // CYCLE))
+    start = int(rng.integers(CYCLE))
+    return [first + (start + place) % CYCLE for place in range(PROMPT)]
+
+
+def _request(
+    bench: Bench, model: str, prompts: Sequence[Sequence[int]], options: dict[str, Any]
+) -> tuple[float, list[list[int]]]:
+    """Seconds that the requests take together, and their tokens."""
+    started = time.perf_counter()
+    with bench.admission_held(model):
+        runs = [
+            bench.submit(model, prompt, max_new_tokens=NEW_TOKENS, **options) for prompt in prompts
+        ]
+    for run in runs:
+        run.wait()
+    return time.perf_counter() - started, [run.token_ids for run in runs]
+
+
+if __name__ == "__main__":
+    main()
+    sys.stdout.flush()
+    # As in the service: an interpreter may crash if it ends while TensorFlow's threads run.
+    os._exit(0)

@@ -1,0 +1,96 @@
+"""Proposals by hand-computed values: what is proposed, where it is read, what is used of it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from shaperouter_service.decoding.ngrams import count_matches
+from shaperouter_service.decoding.slots import MAX_ALL_PROPOSALS, MAX_PROPOSALS, Slots, slot_count
+from shaperouter_service.decoding.speculation import Checked, Proposals, propose
+from shaperouter_service.decoding.state import State
+
+ROOM = 24
+ALL = MAX_PROPOSALS
+
+
+def _proposals(
+    sequences: Sequence[Sequence[int]], limits: Sequence[int], reads: Sequence[bool] | None = None
+) -> list[list[int]]:
+    state = State.empty(rows=len(sequences), beams=1, length=ROOM - 1, max_length=ROOM)
+    for row, sequence in enumerate(sequences):
+        state.begin(row, sequence, max_new_tokens=1)
+        state.matches[row, :, : len(sequence)] = count_matches(sequence)
+        # What an earlier request may have left.
+        state.tokens[row, :, len(sequence) :] = sequence[-1]
+        state.matches[row, :, len(sequence) :] = 9
+    tensors: State = tf.nest.map_structure(tf.constant, state)
+    needed = tf.constant([True] * len(sequences) if reads is None else reads)
+    found = propose(tensors, needed, tf.constant(limits))
+    return [
+        tokens[:count].tolist()
+        for tokens, count in zip(found.tokens.numpy(), found.counts.numpy(), strict=True)
+    ]
+
+
+def test_what_followed_the_newest_tokens_before_is_proposed() -> None:
+    sequence = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1, 2]
+    assert _proposals([sequence], [4]) == [[3, 4, 5, 6]]
+
+
+def test_the_longest_repetition_counts_and_then_the_newest() -> None:
+    assert _proposals([[7, 1, 2, 5, 8, 1, 2, 6, 7, 1, 2]], [1]) == [[5]]
+    assert _proposals([[1, 2, 5, 8, 1, 2, 6, 7, 1, 2]], [1]) == [[6]]
+
+
+def test_proposals_repeat_what_followed_beyond_the_end_of_the_sequence() -> None:
+    assert _proposals([[9, 1, 2, 3, 1, 2, 3]], [ALL]) == [[1, 2, 3, 1, 2, 3, 1]]
+
+
+def test_nothing_is_proposed_without_a_repetition_a_limit_or_a_need() -> None:
+    repeats, differs = [1, 2, 3, 1, 2], [1, 2, 3, 4, 2]
+    assert _proposals([repeats, differs], [2, 2]) == [[3, 1], []]
+    assert _proposals([repeats, repeats], [0, 1], [True, False]) == [[], []]
+
+
+def test_the_proposals_of_all_rows_are_bounded() -> None:
+    repeats = [1, 2, 3, 1, 2, 3]
+    counts = [len(found) for found in _proposals([repeats] * 5, [ALL] * 5)]
+    assert counts == [7, 7, 7, 3, 0]
+    assert sum(counts) == MAX_ALL_PROPOSALS
+
+
+def test_slots_hold_the_tokens_of_rows_one_after_the_other() -> None:
+    slots = Slots.of(3, tf.constant([True, False, True]), tf.constant([2, 0, 0]))
+    assert slots.count.numpy().tolist() == [4]
+    assert slots.rows.numpy()[:4].tolist() == [0, 0, 0, 2]
+    assert slots.offsets.numpy()[:4].tolist() == [0, 1, 2, 0]
+    assert slots.firsts.numpy()[[0, 2]].tolist() == [0, 3]
+    used = slots.used.numpy()
+    assert used.tolist() == [True] * 4 + [False] * (slot_count(3) - 4)
+    # Whatever the unused slots say, it must be a place.
+    assert (slots.offsets.numpy() >= 0).all()
+    assert (slots.offsets.numpy() <= MAX_PROPOSALS).all()
+
+
+def test_logits_are_used_until_a_proposal_does_not_come() -> None:
+    rows = 2
+    proposals = Proposals(
+        reads=tf.constant([True, True]),
+        tokens=tf.constant([[5, 6, 7, 0, 0, 0, 0], [5, 6, 7, 0, 0, 0, 0]]),
+        counts=tf.constant([3, 1]),
+    )
+    slots = Slots.of(rows, proposals.reads, proposals.counts)
+    logits = tf.tile(tf.range(slot_count(rows), dtype=tf.float32)[:, tf.newaxis], [1, 4])
+    checked = Checked.none(rows, 4).with_step(logits, slots, proposals)
+    everyone = tf.constant([True, True])
+    seen = []
+    # Row 0 gets two proposals and then another token; row 1 its only proposal, and one after it.
+    for new in ([5, 5], [6, 6], [9, 9]):
+        left = checked.is_left
+        seen.append(np.where(left, checked.next_logits.numpy()[:, 0, 0], -1).astype(int).tolist())
+        checked = checked.after(tf.constant(new), everyone & left)
+    assert seen == [[0, 4], [1, 5], [2, -1]]
+    assert not np.any(checked.is_left)
+    assert checked.proposed_tokens.numpy().tolist() == [3, 1]
+    assert checked.accepted_tokens.numpy().tolist() == [2, 1]
