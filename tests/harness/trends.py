@@ -47,10 +47,11 @@ def trend(times: Sequence[float], values: Sequence[float], *, confidence: float 
     if len(times) < FEWEST:
         raise ValueError(f"at least {FEWEST} samples are needed, got {len(times)}")
     x, y = np.asarray(times, float), np.asarray(values, float)
-    x, mean = x - x.mean(), float(y.mean())
+    mean = float(y.mean())
+    x, y = x - x.mean(), y - mean
     spread = float((x * x).sum())
     slope = float((x * y).sum()) / spread
-    residuals = y - mean - slope * x
+    residuals = y - slope * x
     squares = float((residuals * residuals).sum())
     correlation = float((residuals[1:] * residuals[:-1]).sum()) / squares if squares else 0.0
     correlation = min(max(correlation, 0.0), _LARGEST_CORRELATION)
