@@ -86,7 +86,10 @@ def main() -> int:
 
 
 def _shrunk(schedule: Schedule, result: Result, trials: int) -> Schedule:
-    """Shortens a failing schedule. What came after the first defect is not tried."""
+    """Shortens a failing schedule, of which what came after the first defect is left out.
+
+    Returns the schedule as it was if no shorter one has failed in so many trials.
+    """
     first = min(defect.at for defect in result.defects)
     before = [fault for fault in schedule.faults if fault.at <= first]
 
@@ -95,7 +98,8 @@ def _shrunk(schedule: Schedule, result: Result, trials: int) -> Schedule:
         console.print(f"trying {len(faults)} faults in {shorter.seconds:.0f} s")
         return bool(campaign(shorter).defects)
 
-    return schedule.keeping(shrink(before, fails, trials=trials))
+    left = shrink(before, fails, trials=trials)
+    return schedule if left == before else schedule.keeping(left)
 
 
 if __name__ == "__main__":

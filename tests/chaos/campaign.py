@@ -207,14 +207,16 @@ class Campaign:
             self._defect(f"{sample.name} {outcome.request_id}: {judgement.why}")
 
     def _on_end(self, name: str, code: int) -> None:
-        """Judges the end of a process that nobody ended."""
+        """Judges the end of a process that nobody ended, or that had to be killed at the end."""
         now = self.clock()
         with self._lock:
             hanging = any(
                 each.kind in HANGING and each.began <= now <= each.ended + HANGS
                 for each in self._disturbances
             )
-        if code != EXIT_DEFECT or not hanging:
+        if code == 0:
+            self._defect(f"{name} did not end when it should")
+        elif code != EXIT_DEFECT or not hanging:
             self._defect(f"{name} ended by itself with exit code {code}")
 
     def _defect(self, what: str) -> None:

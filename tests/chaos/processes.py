@@ -43,7 +43,8 @@ class Process:
             arguments: Arguments of `shaperouterd`.
             environment: All variables that it has.
             logs: Directory of logs; all processes of one name share a file.
-            on_end: Called with its name and its exit code if it ends by itself.
+            on_end: Called with its name and its exit code if it ends by itself, and with 0 if it
+                does not end when it should.
         """
         self.name = name
         self.starts = 0

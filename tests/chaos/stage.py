@@ -58,7 +58,7 @@ class Stage:
         Args:
             work: An empty directory for everything that the service writes.
             kept: What earlier campaigns have compiled, if there were any.
-            on_end: Called with the name and the exit code of a process that ends by itself.
+            on_end: As in `Process`.
         """
         self._stack = contextlib.ExitStack()
         self._lock = threading.Lock()
