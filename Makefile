@@ -17,7 +17,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper test-lm-eval fuzz sanitize test-arm lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak soak-http flood bench bench-t5 bench-functions bench-load bench-overload bench-texts bench-router bench-depth bench-prefill bench-prefix bench-speculation bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-changing bench-large bench-schemas bench-families bench-whisper gpu-export rules release rehearse-images check-dashboard draw-dashboard draw-console bench-console test-cluster clean
+.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper test-lm-eval fuzz sanitize test-arm lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak chaos soak-http flood bench bench-t5 bench-functions bench-load bench-overload bench-texts bench-router bench-depth bench-prefill bench-prefix bench-speculation bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-changing bench-large bench-schemas bench-families bench-whisper gpu-export rules release rehearse-images check-dashboard draw-dashboard draw-console bench-console test-cluster clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -153,8 +153,11 @@ format: setup ## Formats the code.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-soak: setup ## Runs 50 concurrent streams with cancellations; reports slots and memory.
-	$(BIN)/python tests/benchmarks/soak.py
+soak: setup ## Repeats 50 concurrent streams with cancellations; reports what grows. BENCH='--hours 6'.
+	$(BIN)/python tests/benchmarks/soak.py $(BENCH)
+
+chaos: setup ## Disturbs the real service by faults drawn from a seed, and judges every answer; BENCH='--seed 7 --faults 100'.
+	@PYTHONPATH=tests $(BIN)/python -m chaos $(BENCH)
 
 soak-http: setup ## Sends 6,000 mutated requests to all doors over HTTP; reports the router's memory.
 	PYTHONPATH=tests $(BIN)/python tests/benchmarks/soak_http.py $(BENCH)

@@ -4,22 +4,31 @@
 
 Streams prompts of random lengths to the embedded model, and cancels a third of the streams after a
 few tokens. The first round compiles the graphs that the traffic needs; later rounds must not grow
-the memory of router and worker beyond noise. Exits with 1 if a stream fails or a slot stays held.
+what router and worker use. After each round, when nothing runs, their memory, threads and file
+descriptors are sampled, the series of /metrics and the size of the compile cache. With enough
+rounds, the slope of each over the later three quarters is reported, with a margin of 95 %
+confidence. Exits with 1 if a stream fails or a slot stays held.
+
+    make soak BENCH='--hours 6 --save build/soak.json'
 """
 
 import argparse
+import json
 import random
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+import psutil
 from rich.console import Console
 from rich.table import Table
 
 from harness.service import Service, serving
+from harness.trends import FEWEST, trend
 from harness.waiting import wait_until
 from shaperouter import Client
 
@@ -27,11 +36,52 @@ STREAMS = 50
 console = Console()
 
 
-def resident_bytes(pid: int) -> int:
-    """Resident memory of a process."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
-    return int(line.split()[1]) * 1024
+# What is sampled, with the unit of its slope.
+QUANTITIES = {
+    "router memory": "MiB",
+    "worker memory": "MiB",
+    "router threads": "",
+    "worker threads": "",
+    "router descriptors": "",
+    "worker descriptors": "",
+    "series": "",
+    "compile cache": "MiB",
+}
+# The share of the rounds in which graphs are compiled and allocators fill.
+WARM_UP = 0.25
+
+
+def sample(service: Service, cache: Path) -> dict[str, float]:
+    """The quantities at this moment, by their names."""
+    found: dict[str, float] = {}
+    for role, pid in (("router", service.process.pid), ("worker", service.worker_pid())):
+        process = psutil.Process(pid)
+        found[f"{role} memory"] = process.memory_info().rss / 2**20
+        found[f"{role} threads"] = process.num_threads()
+        found[f"{role} descriptors"] = process.num_fds()
+    files = (path for path in cache.rglob("*") if path.is_file())
+    found["series"] = len(service.metrics())
+    found["compile cache"] = sum(path.stat().st_size for path in files) / 2**20
+    return found
+
+
+def trends(samples: list[dict[str, float]]) -> Table | None:
+    """A table of slopes; None if there are too few samples."""
+    later = samples[round(WARM_UP * len(samples)) :]
+    if len(later) < FEWEST:
+        return None
+    hours = [each["seconds"] / 3600 for each in later]
+    title = f"{len(later)} rounds in {hours[-1] - hours[0]:.2f} h, after the warm-up"
+    table = Table("quantity", "mean", "slope an hour", "growth", title=title)
+    for name, unit in QUANTITIES.items():
+        found = trend(hours, [each[name] for each in later])
+        table.add_row(
+            name,
+            f"{found.mean:.1f} {unit}",
+            f"{found.slope:+.2f} ± {found.margin:.2f} {unit}",
+            "grows" if found.grows else "none found",
+        )
+    return table
 
 
 def one_round(client: Client, rng: random.Random, vocab_size: int, max_length: int) -> list[str]:
@@ -76,30 +126,49 @@ def main() -> int:
     """Runs the rounds, and prints a line for each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=8, help="rounds of 50 streams (default: 8)")
+    parser.add_argument("--hours", type=float, help="time to repeat rounds, in place of --rounds")
     parser.add_argument("--seed", type=int, default=0, help="seed of the traffic (default: 0)")
+    parser.add_argument("--save", type=Path, help="file to write the samples to, as JSON")
     arguments = parser.parse_args()
     rng = random.Random(arguments.seed)
     table = Table("round", "seconds", "problems", "graphs", "router MiB", "worker MiB")
+    samples: list[dict[str, float]] = []
     failed = False
-    with serving() as service, Client(service.address) as client:
+    began = time.monotonic()
+
+    def more() -> bool:
+        if arguments.hours is None:
+            return len(samples) < arguments.rounds
+        return time.monotonic() - began < 3600 * arguments.hours
+
+    with (
+        tempfile.TemporaryDirectory() as name,
+        serving(f"--compile-cache={name}") as service,
+        Client(service.address) as client,
+    ):
         (model,) = client.models()
-        for index in range(arguments.rounds):
+        while more():
             started = time.monotonic()
-            with console.status(f"round {index + 1} of {arguments.rounds}"):
+            with console.status(f"round {len(samples) + 1}"):
                 problems = one_round(client, rng, model.vocab_size, model.max_length)
                 seconds = time.monotonic() - started
                 settled(service)
             failed = failed or bool(problems)
             console.print(*problems, sep="\n", end="")
+            samples.append({"seconds": time.monotonic() - began} | sample(service, Path(name)))
             table.add_row(
-                str(index + 1),
+                str(len(samples)),
                 f"{seconds:.1f}",
                 str(len(problems)),
                 f"{service.metric('shaperouter_graphs', state='ready'):.0f}",
-                f"{resident_bytes(service.process.pid) / 2**20:.0f}",
-                f"{resident_bytes(service.worker_pid()) / 2**20:.0f}",
+                f"{samples[-1]['router memory']:.0f}",
+                f"{samples[-1]['worker memory']:.0f}",
             )
+            if arguments.save:
+                arguments.save.write_text(json.dumps(samples), encoding="utf-8")
     console.print(table)
+    if (slopes := trends(samples)) is not None:
+        console.print(slopes)
     return int(failed)
 
 

@@ -1,5 +1,6 @@
 """Functions on an engine: equal answers whatever is joined and padded, and few graphs."""
 
+import asyncio
 import random
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,7 +19,12 @@ from shaperouter_service.calls.function import Function
 from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.errors import InvalidRequestError, QueueFullError, StoppingError
 from shaperouter_service.graphs import GraphState
+from shaperouter_service.inference.calls import WorkerCall, WorkerResult
 from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.system.drain import Drain
+from shaperouter_service.wire.calls import ISOLATED_KEY, worker_call_to_message
+from shaperouter_service.worker.call import Begun
+from shaperouter_service.worker.server import Changes, WorkerServicer
 
 NAMES = sorted(FUNCTIONS)
 
@@ -98,6 +104,43 @@ def test_waiting_calls_of_several_clients_share_a_graph(bench: CallBench) -> Non
     for call in calls:
         assert [use.served.rows for use in call.wait().graphs] == [8]
     assert sum(graph.device_seconds.counts) == before + 1
+
+
+def test_a_suspect_that_is_computed_in_parts_begins_once(bench: CallBench) -> None:
+    call = bench.submit("dense", {"x": np.ones((20, 6), np.float32)}, suspect=True)
+    call.wait()
+    assert [type(event) for event in call.seen] == [Begun, WorkerResult]
+
+
+def test_a_router_is_told_before_a_suspect_is_computed_alone(bench: CallBench) -> None:
+    """In the header that routers read, whatever becomes of the worker afterwards."""
+    bench.wait_until_ready()
+    sent: list[Any] = []
+
+    class Context:
+        def time_remaining(self) -> None:
+            return None
+
+        async def send_initial_metadata(self, metadata: Any) -> None:
+            sent.append(metadata)
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        servicer = WorkerServicer(bench.engine, Changes(loop), Drain(), "worker")
+        for suspect in (False, True):
+            call = WorkerCall(
+                request_id="test",
+                client="test",
+                model="dense",
+                inputs={"x": np.ones((20, 6), np.float32)},
+                outputs=["y"],
+                suspect=suspect,
+            )
+            await servicer.Call(worker_call_to_message(call), Context())
+
+    asyncio.run(scenario())
+    ((entry,),) = sent
+    assert entry[0] == ISOLATED_KEY
 
 
 def test_padding_is_counted(bench: CallBench) -> None:

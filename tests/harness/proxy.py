@@ -1,8 +1,11 @@
-"""A network between two processes that can be cut silently."""
+"""A network between two processes that can be cut silently, delayed, or broken."""
 
 import contextlib
+import random
 import socket
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -11,12 +14,20 @@ class Proxy:
 
     While it is `cut`, no data arrives, and no connection breaks or is refused. After `mend`, the
     data arrives that was sent meanwhile, as with TCP.
+
+    Attributes:
+        port: The TCP port.
+        delay: Maximum time that a piece of data waits, in seconds. Each waits for a random part of
+            it, so data of different connections changes its order.
     """
 
     def __init__(self, target: Path) -> None:
         self._target = target
         self._open = threading.Event()
         self._open.set()
+        self.delay = 0.0
+        self._connections: set[socket.socket] = set()
+        self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -27,8 +38,17 @@ class Proxy:
     def mend(self) -> None:
         self._open.set()
 
+    def disconnect(self) -> None:
+        """Ends all connections; new ones are accepted."""
+        with self._lock:
+            connections = list(self._connections)
+        for connection in connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         self.mend()
+        self.delay = 0.0
         # Wakes the thread that accepts, which closing alone would not.
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -44,15 +64,28 @@ class Proxy:
         with outer, socket.socket(socket.AF_UNIX) as inner, contextlib.suppress(OSError):
             # Fails while nobody listens.
             inner.connect(str(self._target))
-            back = threading.Thread(target=self._pump, args=(inner, outer), daemon=True)
-            back.start()
-            self._pump(outer, inner)
-            back.join()
+            with self._known(outer), self._known(inner):
+                back = threading.Thread(target=self._pump, args=(inner, outer), daemon=True)
+                back.start()
+                self._pump(outer, inner)
+                back.join()
+
+    @contextlib.contextmanager
+    def _known(self, connection: socket.socket) -> Iterator[None]:
+        with self._lock:
+            self._connections.add(connection)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._connections.discard(connection)
 
     def _pump(self, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 self._open.wait()
+                if self.delay:
+                    time.sleep(random.uniform(0, self.delay))
                 target.sendall(data)
         # Forward the end of a stream, too.
         self._open.wait()

@@ -1,5 +1,7 @@
 """Limits on what a worker compiles, since TensorFlow never frees a compiled graph."""
 
+import contextlib
+import functools
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
@@ -39,7 +41,22 @@ class CompileBudget:
         return max(0, self.max_graphs - len(counted) - reserved)
 
 
+@functools.cache
+def _process() -> psutil.Process:
+    return psutil.Process()
+
+
+# What `memory_bytes` returned last.
+_measured = 0
+
+
 def memory_bytes() -> int:
-    """Returns the resident memory of this process, in bytes."""
-    resident: int = psutil.Process().memory_info().rss
-    return resident
+    """Returns the resident memory of this process, in bytes.
+
+    Without a free file descriptor it cannot be measured, and is what it was before: a worker that
+    serves must not fail to say so because of that.
+    """
+    global _measured  # noqa: PLW0603 (it is the process's, as its memory is)
+    with contextlib.suppress(OSError):
+        _measured = _process().memory_info().rss
+    return _measured

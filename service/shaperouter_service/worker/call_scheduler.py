@@ -245,7 +245,8 @@ class CallScheduler:
     def _call(self, batch: Batch, asked: Signature) -> None:
         for call in batch.calls:
             call.resume(time.monotonic())
-            if call.suspect:
+            # Not again for each part that a graph with too few rows computes.
+            if call.suspect and not call.taken:
                 call.emit(Begun())
                 time.sleep(NOTICE)
         self._recorder.record_request(asked)

@@ -15,7 +15,11 @@ from shaperouter_service.rpc.heartbeat import HEARTBEAT
 from shaperouter_service.system.background import survive_errors
 from shaperouter_service.system.drain import Drain
 from shaperouter_service.telemetry import tracing
-from shaperouter_service.wire.calls import worker_call_from_message, worker_result_to_message
+from shaperouter_service.wire.calls import (
+    ISOLATED_KEY,
+    worker_call_from_message,
+    worker_result_to_message,
+)
 from shaperouter_service.wire.deployments import orders_from_message
 from shaperouter_service.wire.run_events import run_event_to_message
 from shaperouter_service.wire.run_requests import run_request_from_message
@@ -126,7 +130,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             result = await self._call_runner.call(
                 worker_call_from_message(request),
                 context.time_remaining(),
-                lambda: context.send_initial_metadata(()),
+                lambda: context.send_initial_metadata(((ISOLATED_KEY, "true"),)),
             )
         return worker_result_to_message(result)
 

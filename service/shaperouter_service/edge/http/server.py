@@ -36,7 +36,7 @@ class _Server(uvicorn.Server):
 
 @contextlib.contextmanager
 def bound(address: str) -> Iterator[socket.socket]:
-    """Yields a socket that is bound to an address, and closes it at the end.
+    """Yields a socket that is bound to an address; closes it at the end, and removes its file.
 
     Args:
         address: HOST:PORT or unix:PATH.
@@ -56,6 +56,9 @@ def bound(address: str) -> Iterator[socket.socket]:
                 f"{OPTION}: cannot listen on {address}: {error.strerror}; set --{OPTION} to "
                 "another address, or to off for no HTTP server"
             ) from error
+        if (path := socket_path(address)) is not None:
+            # Unlike gRPC's, uvicorn's servers leave a socket that they did not bind themselves.
+            stack.callback(path.unlink, missing_ok=True)
         yield listener
 
 

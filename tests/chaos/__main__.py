@@ -1,0 +1,112 @@
+"""`make chaos`: runs a campaign, and shrinks its schedule if it fails.
+
+    make chaos BENCH='--seed 7 --faults 100'
+
+As root, the campaign has mounts of its own, which vanish with it. Without root, the faults of a
+full and of a read-only disk are left out. Exits with 1 if there was a defect; the logs of all
+processes and the result are then in build/chaos.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from chaos.campaign import Campaign, Result
+from chaos.faults import Fault
+from chaos.report import show, to_json
+from chaos.schedule import Schedule
+from chaos.shrink import shrink
+
+WORK = Path(__file__).parents[2] / "build" / "chaos"
+INSIDE = "SHAPEROUTER_CHAOS_INSIDE"
+UNSHARE = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+
+console = Console()
+
+
+def arguments() -> argparse.Namespace:
+    """What was asked for."""
+    parser = argparse.ArgumentParser(prog="make chaos", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--seed", type=int, help="seed of the schedule (default: a random one)")
+    parser.add_argument("--faults", type=int, default=60, help="number of faults (default: 60)")
+    parser.add_argument(
+        "--every", type=float, default=4.0, help="seconds between two faults (default: 4)"
+    )
+    parser.add_argument("--schedule", type=Path, help="a file of a schedule, in place of a seed")
+    parser.add_argument(
+        "--trials", type=int, default=12, help="campaigns to shrink a failing one (default: 12)"
+    )
+    return parser.parse_args()
+
+
+def campaign(schedule: Schedule) -> Result:
+    """Runs a schedule against a fresh service."""
+    shutil.rmtree(WORK / "service", ignore_errors=True)
+    root = os.geteuid() == 0
+    return Campaign(schedule, WORK / "service", WORK / "cache", root=root).run()
+
+
+def main() -> int:
+    """Runs the campaign; returns the exit code."""
+    # The first process of a namespace is not ended by a signal that it does not handle.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    given = arguments()
+    seed = random.randrange(2**32) if given.seed is None else given.seed
+    if given.schedule:
+        schedule = Schedule.from_json(given.schedule.read_text(encoding="utf-8"))
+    else:
+        schedule = Schedule.draw(seed, count=given.faults, every=given.every)
+    WORK.mkdir(parents=True, exist_ok=True)
+    console.print(
+        f"seed {schedule.seed}: {len(schedule.faults)} faults in {schedule.seconds:.0f} s"
+    )
+    result = campaign(schedule)
+    show(result, console)
+    (WORK / "result.json").write_text(to_json(result), encoding="utf-8")
+    if not result.defects:
+        return 0
+    shutil.copytree(WORK / "service" / "logs", WORK / "logs", dirs_exist_ok=True)
+    console.print(f"failed with seed {schedule.seed}; logs and result are in {WORK}")
+    shortest = _shrunk(schedule, result, given.trials)
+    (WORK / "shrunk.json").write_text(shortest.to_json(), encoding="utf-8")
+    console.print(f"the shortest schedule found that fails, also in {WORK / 'shrunk.json'}:")
+    for fault in shortest.faults:
+        console.print(str(fault), markup=False)
+    return 1
+
+
+def _shrunk(schedule: Schedule, result: Result, trials: int) -> Schedule:
+    """Shortens a failing schedule, of which what came after the first defect is left out.
+
+    Returns the schedule as it was if no shorter one has failed in so many trials.
+    """
+    first = min(defect.at for defect in result.defects)
+    before = [fault for fault in schedule.faults if fault.at <= first]
+
+    def fails(faults: Sequence[Fault]) -> bool:
+        shorter = schedule.keeping(faults)
+        console.print(f"trying {len(faults)} faults in {shorter.seconds:.0f} s")
+        return bool(campaign(shorter).defects)
+
+    left = shrink(before, fails, trials=trials)
+    return schedule if left == before else schedule.keeping(left)
+
+
+if __name__ == "__main__":
+    if os.geteuid() == 0 and INSIDE not in os.environ:
+        tried = subprocess.run([*UNSHARE, "true"], capture_output=True, text=True, check=False)
+        if tried.returncode:
+            sys.exit(f"chaos: this machine lets root make no namespaces: {tried.stderr.strip()}")
+        os.environ[INSIDE] = "1"
+        os.execvp(UNSHARE[0], [*UNSHARE, sys.executable, "-m", "chaos", *sys.argv[1:]])
+    sys.exit(main())

@@ -1,0 +1,5 @@
+"""The input that hangs whoever computes it; see `poison`."""
+
+# The function loops for inputs above the limit.
+LIMIT = 1e6
+POISON = 2 * LIMIT

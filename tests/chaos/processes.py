@@ -1,0 +1,146 @@
+"""One role of the service as a process, which is restarted however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+# Seconds until an ended process is restarted, as a kubelet does the first times.
+_PAUSE = 0.3
+# Seconds that a process gets to end after SIGTERM.
+_GRACE = 60.0
+# Of ten parts of a slow process's time, this many are its own; a part has 10 ms. A quota of a
+# control group stops a process in the same way.
+_PARTS, _OWN, _PART = 10, 2, 0.01
+
+# How a process ends that was asked to, and one that we kill.
+_ENDS = {0, -signal.SIGKILL}
+
+
+class Process:
+    """A router or a worker, which is restarted until `close`. Any thread may call it."""
+
+    def __init__(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        logs: Path,
+        on_end: Callable[[str, int], None],
+    ) -> None:
+        """Starts it.
+
+        Args:
+            name: Its name, and that of its log.
+            arguments: Arguments of `shaperouterd`.
+            environment: All variables that it has.
+            logs: Directory of logs; all processes of one name share a file.
+            on_end: Called with its name and its exit code if it ends by itself, and with 0 if it
+                does not end when it should.
+        """
+        self.name = name
+        self.starts = 0
+        self._arguments, self._environment = arguments, environment
+        self._log = logs / f"{name}.log"
+        self._on_end = on_end
+        self._closing = threading.Event()
+        self._starving = threading.Lock()
+        self._process = self._start()
+        self._keeper = threading.Thread(target=self._keep, name=name, daemon=True)
+        self._keeper.start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        self.starts += 1
+        program = [sys.executable, "-m", "shaperouter_service", *self._arguments]
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                [*program, "--log-format=json"],
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                # Ctrl-C is ours to deal with.
+                start_new_session=True,
+            )
+
+    def _keep(self) -> None:
+        while True:
+            code = self._process.wait()
+            if self._closing.is_set():
+                return
+            if code not in _ENDS:
+                self._on_end(self.name, code)
+            if self._closing.wait(_PAUSE):
+                return
+            self._process = self._start()
+
+    @property
+    def pid(self) -> int:
+        """Of the newest process."""
+        return self._process.pid
+
+    def send(self, number: signal.Signals) -> None:
+        """Sends a signal; SIGTERM rolls it, as a new one starts once it has ended."""
+        self._process.send_signal(number)
+
+    def slow(self, until: threading.Event) -> None:
+        """Lets it run for a fifth of the time, until the event is set."""
+        process = self._process
+        while not until.is_set():
+            process.send_signal(signal.SIGSTOP)
+            until.wait(_PART * (_PARTS - _OWN))
+            process.send_signal(signal.SIGCONT)
+            until.wait(_PART * _OWN)
+
+    def starve(self, until: threading.Event) -> None:
+        """Leaves it no new file descriptors until the event is set."""
+        # One after the other, as each restores what it found.
+        with self._starving, contextlib.suppress(psutil.Error):
+            process = psutil.Process(self._process.pid)
+            limits = process.rlimit(psutil.RLIMIT_NOFILE)
+            process.rlimit(psutil.RLIMIT_NOFILE, (process.num_fds(), limits[1]))
+            until.wait()
+            process.rlimit(psutil.RLIMIT_NOFILE, limits)
+
+    def kill_children(self) -> None:
+        """Kills its child processes, such as the one that traces."""
+        with contextlib.suppress(psutil.Error):
+            for child in psutil.Process(self._process.pid).children(recursive=True):
+                child.kill()
+
+    def close(self) -> None:
+        """Ends it; kills it only if it does not end."""
+        self._closing.set()
+        # The keeper may be starting one.
+        while self._keeper.is_alive():
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGCONT)
+                self._process.send_signal(signal.SIGTERM)
+            self._keeper.join(_GRACE)
+            if self._keeper.is_alive():
+                self._on_end(self.name, 0)
+                self._process.kill()
+        if self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait(_GRACE)
+
+
+def environment(temporary: Path, mark: str, **variables: str) -> dict[str, str]:
+    """Variables of a process.
+
+    Args:
+        temporary: Directory of its temporary files.
+        mark: A variable by which the campaign's processes are found.
+        **variables: Further ones.
+    """
+    kept = ("PATH", "PYTHONPATH", "HOME", "LANG")
+    inherited = {name: os.environ[name] for name in kept if name in os.environ}
+    return inherited | {"TMPDIR": str(temporary), mark: "1"} | variables
