@@ -14,13 +14,13 @@ tokens are long and random.
 
 import hashlib
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from shaperouter_service.errors import StartupError
+from shaperouter_service.system import toml
 from shaperouter_service.system.files import ReloadedFiles, read_regular
 
 # Names are labels of metrics and appear in log lines.
@@ -96,7 +96,7 @@ def token_digest(token: str) -> str:
 def _read(path: Path) -> Mapping[str, Client]:
     """Reads a file; returns the clients by the digests of their tokens."""
     try:
-        content = tomllib.loads(read_regular(path).decode())
+        content = toml.parse(read_regular(path).decode())
     except OSError as error:
         raise StartupError(f"tokens: {path} cannot be read: {error.strerror}") from error
     except ValueError as error:

@@ -1,6 +1,5 @@
 """The file `shaperouter.toml` beside a function, which says what cannot be guessed."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 from shaperouter_service.errors import StartupError
 from shaperouter_service.routing.ladder import Ladder
+from shaperouter_service.system import toml
 from shaperouter_service.tensors.specs import Scalar
 
 SETTINGS = "shaperouter.toml"
@@ -67,7 +67,7 @@ def read_settings(directory: Path) -> FunctionSettings:
             return settings
         if path.stat().st_size > MAX_SETTINGS_BYTES:
             raise settings.error(f"must have at most {MAX_SETTINGS_BYTES} bytes")
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = toml.parse(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise settings.error(f"cannot be read: {error.strerror}") from error
     except ValueError as error:

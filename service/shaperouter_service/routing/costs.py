@@ -1,6 +1,7 @@
 """Costs of graphs on one worker: measured, or scaled from the nearest measured graph."""
 
 import math
+import operator
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -156,15 +157,16 @@ class Costs:
         Without this, a graph that was last measured on a busy machine would lose to a larger one
         forever, because only graphs that run are measured again.
         """
-        known = {signature: self.step_seconds(signature) for signature in signatures}
+        # A router does this for each snapshot, so for thousands of graphs a second.
+        known = [
+            ((signature.rows, *signature.sizes), self.step_seconds(signature))
+            for signature in signatures
+        ]
         return {
             signature: min(
-                seconds
-                for other, seconds in known.items()
-                if other.rows >= signature.rows
-                and all(a >= b for a, b in zip(other.sizes, signature.sizes, strict=True))
+                seconds for other, seconds in known if all(map(operator.ge, other, shape))
             )
-            for signature in known
+            for signature, (shape, _) in zip(signatures, known, strict=True)
         }
 
     def compile_seconds(self, signature: Signature) -> float:

@@ -19,6 +19,8 @@ CONSTRAINTS = frozenset({"json_schema", "regex", "choices", "grammar"})
 
 # Whitespace between the parts of JSON. Unbounded, small models write nothing else any more.
 _WHITESPACE = r"\r?\n[ \t]{0,32}|[ \t]{1,2}"
+# The key of options in schemas that are llguidance's own.
+_GUIDANCE = "x-guidance"
 # Maximum parts of a schema that are tried to find the one that is wrong.
 _MAX_PARTS = 256
 # Keywords of JSON schemas whose values are schemas: by name, in a list, or one.
@@ -81,6 +83,10 @@ def _schema(text: str) -> Any:
         raise ConstraintError(f"must be a JSON schema: {error}") from None
     if not isinstance(schema, dict | bool):
         raise ConstraintError(f"must be a JSON object, true or false, got {type(schema).__name__}")
+    guidance = schema.get(_GUIDANCE, {}) if isinstance(schema, dict) else {}
+    if not isinstance(guidance, dict):
+        kind = type(guidance).__name__
+        raise ConstraintError(f"must be a JSON object, got {kind}", f".{_GUIDANCE}")
     return schema
 
 
@@ -89,7 +95,7 @@ def with_whitespace(schema: Any) -> Any:
     fields = schema if isinstance(schema, dict) else {}
     return {
         **fields,
-        "x-guidance": {"whitespace_pattern": _WHITESPACE, **fields.get("x-guidance", {})},
+        _GUIDANCE: {"whitespace_pattern": _WHITESPACE, **fields.get(_GUIDANCE, {})},
     }
 
 

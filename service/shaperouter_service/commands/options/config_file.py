@@ -1,6 +1,5 @@
 """The configuration file (`--config`), which sets defaults of a command's options."""
 
-import tomllib
 from collections.abc import Collection
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import click
 
 from shaperouter_service.commands.options.declaring import CONFIG_FILE, Option, option
 from shaperouter_service.commands.options.variables import nearest
+from shaperouter_service.system import toml
 
 
 def _read_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> None:
@@ -15,7 +15,7 @@ def _read_config(ctx: click.Context, _: click.Parameter, path: Path | None) -> N
     if path is None:
         return
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = toml.parse(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise click.BadParameter(f"{path}: {error}") from error
     known = _keys(ctx.command)

@@ -335,6 +335,7 @@ def test_the_client_library_sends_its_token_and_raises_refusals(
     ("text", "message"),
     [
         ("[clients", "is not valid TOML"),
+        ("a = " + 5000 * "[", "is not valid TOML: brackets are nested too deep"),
         ("clients = 1", r"must have only tables \[clients.NAME\]"),
         ("[users.a]", r"must have only tables \[clients.NAME\]"),
         ("[clients.a]", "clients.a: sha256 must be a list of digests"),

@@ -181,6 +181,12 @@ def _refused(name: str, value: str | tuple[str, ...]) -> ConstraintError:
         pytest.param("{", "", "must be a JSON schema: Expecting", id="not JSON"),
         pytest.param('{"a": 1, "a": 2}', "", "must be a JSON schema: ", id="a name twice"),
         pytest.param("[]", "", "must be a JSON object, true or false, got list", id="a list"),
+        pytest.param(
+            '{"x-guidance": []}',
+            ".x-guidance",
+            "must be a JSON object, got list",
+            id="llguidance's options as a list",
+        ),
         pytest.param("false", "", "Unsatisfiable schema", id="nothing"),
         pytest.param(
             '{"properties": {"a": {"items": {"minimum": 5, "maximum": 3, "type": "integer"}, '

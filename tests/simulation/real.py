@@ -1,0 +1,185 @@
+"""A real service on this machine, for measured costs and for comparisons."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+import psutil
+
+from harness.service import Service, serving
+from shaperouter import AsyncClient, Graph, Model
+from shaperouter_service.routing.ladders import Ladders
+
+from .costs import all_graphs
+from .traffic import Request
+
+MODEL, SLOTS = "demo", 8
+# Ids of ordinary tokens, for prompts.
+FIRST_TOKEN, LAST_TOKEN = 10, 8000
+CACHE = Path(__file__).parents[2] / "build" / "simulation-cache"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """An answered request; times in seconds since it was sent.
+
+    Attributes:
+        sent: When it was sent, in seconds since the first could be.
+        first: When its first token came.
+        end: When it had ended.
+        chunks: Number of messages with tokens.
+    """
+
+    sent: float
+    first: float
+    end: float
+    chunks: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """The answers to some traffic, and what it cost.
+
+    Attributes:
+        answers: One for each request.
+        seconds: From the first request to the last answer.
+        router_seconds: CPU time of the router.
+        caller_seconds: CPU time of the caller.
+        worker_seconds: CPU time of the workers.
+    """
+
+    answers: Sequence[Answer]
+    seconds: float
+    router_seconds: float
+    caller_seconds: float
+    worker_seconds: float
+
+    def first_token(self, percentile: float) -> float:
+        """A percentile of the seconds to the first token."""
+        return float(np.percentile([answer.first for answer in self.answers], percentile))
+
+    def whole(self, percentile: float) -> float:
+        """A percentile of the seconds to the end."""
+        return float(np.percentile([answer.end for answer in self.answers], percentile))
+
+    @property
+    def mean(self) -> float:
+        """The mean of the seconds to the end."""
+        return fmean(answer.end for answer in self.answers)
+
+
+class Driver:
+    """Sends requests to a service whose workers compile nothing."""
+
+    def __init__(self, service: Service, client: AsyncClient) -> None:
+        self._client = client
+        self._router = psutil.Process(service.process.pid)
+        self._start = 0.0
+        self._rng = np.random.default_rng(0)
+
+    async def graphs(self) -> list[Graph]:
+        """The present graphs."""
+        return await self._client.graphs()
+
+    async def models(self) -> list[Model]:
+        """The models."""
+        return await self._client.models()
+
+    async def open(self, requests: Sequence[Request]) -> Answers:
+        """Sends each request at its time."""
+
+        async def on_time(request: Request) -> Answer:
+            await asyncio.sleep(request.at - (time.perf_counter() - self._start))
+            return await self._send(request)
+
+        return await self._measured([on_time(request) for request in requests])
+
+    async def closed(self, requests: Sequence[Request], callers: int, seconds: float) -> Answers:
+        """Lets callers send one request after another; returns answers that came in time."""
+        left = iter(requests)
+        answers: list[Answer] = []
+
+        async def call() -> Answer:
+            answer = None
+            while time.perf_counter() - self._start < seconds:
+                answer = await self._send(next(left))
+                answers.append(answer)
+            assert answer
+            return answer
+
+        measured = await self._measured([call() for _ in range(callers)])
+        in_time = [answer for answer in answers if answer.sent + answer.end <= seconds]
+        share = len(in_time) / len(answers)
+        return Answers(
+            answers=in_time,
+            seconds=seconds,
+            router_seconds=measured.router_seconds * share,
+            caller_seconds=measured.caller_seconds * share,
+            worker_seconds=measured.worker_seconds * share,
+        )
+
+    async def _measured(self, calls: Sequence[object]) -> Answers:
+        router, caller = self._cpu_seconds([self._router]), time.process_time()
+        workers = self._router.children(recursive=True)
+        working = self._cpu_seconds(workers)
+        self._start = time.perf_counter()
+        answers = await asyncio.gather(*calls)  # type: ignore[call-overload]
+        return Answers(
+            answers=answers,
+            seconds=time.perf_counter() - self._start,
+            router_seconds=self._cpu_seconds([self._router]) - router,
+            caller_seconds=time.process_time() - caller,
+            worker_seconds=self._cpu_seconds(workers) - working,
+        )
+
+    def _cpu_seconds(self, processes: Sequence[psutil.Process]) -> float:
+        times = [process.cpu_times() for process in processes]
+        return float(sum(each.user + each.system for each in times))
+
+    async def _send(self, request: Request) -> Answer:
+        # No prompt begins as another one does, so that workers read all of each.
+        prompt = self._rng.integers(FIRST_TOKEN, LAST_TOKEN, size=request.prompt).tolist()
+        sent, first, chunks = time.perf_counter(), None, 0
+        stream = self._client.stream(
+            prompt, max_new_tokens=request.makes, min_new_tokens=request.makes
+        )
+        async with stream as deltas:
+            async for delta in deltas:
+                if delta.token_ids:
+                    chunks += 1
+                    first = first or time.perf_counter()
+        assert first
+        return Answer(
+            sent=sent - self._start,
+            first=first - sent,
+            end=time.perf_counter() - sent,
+            chunks=chunks,
+        )
+
+
+@contextlib.asynccontextmanager
+async def driving(workers: int, ladders: Ladders) -> AsyncIterator[Driver]:
+    """A service whose workers have one thread each, and all graphs that requests may need."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    signatures = all_graphs(ladders, MODEL)
+    arguments = [
+        f"--model={MODEL}",
+        f"--workers={workers}",
+        f"--slots={SLOTS}",
+        "--threads=1",
+        "--compile-mode=frozen",
+        "--max-graphs=200",
+        *(f"--warm={signature}" for signature in signatures),
+    ]
+    with serving(*arguments, env={"SHAPEROUTER_COMPILE_CACHE": str(CACHE)}) as service:
+        async with AsyncClient(service.address) as client:
+            async with client.watch_graphs() as lists:
+                async for graphs in lists:
+                    if len(graphs) >= workers * len(signatures):
+                        break
+            yield Driver(service, client)
