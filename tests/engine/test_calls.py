@@ -24,6 +24,7 @@ from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.system.drain import Drain
 from shaperouter_service.wire.calls import ISOLATED_KEY, worker_call_to_message
 from shaperouter_service.worker.call import Begun
+from shaperouter_service.worker.repository import ModelRepository
 from shaperouter_service.worker.server import Changes, WorkerServicer
 
 NAMES = sorted(FUNCTIONS)
@@ -126,7 +127,8 @@ def test_a_router_is_told_before_a_suspect_is_computed_alone(bench: CallBench) -
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        servicer = WorkerServicer(bench.engine, Changes(loop), Drain(), "worker")
+        repository = ModelRepository(bench.engine, None, NAMES, lambda: None)
+        servicer = WorkerServicer(bench.engine, repository, Changes(loop), Drain(), "worker")
         for suspect in (False, True):
             call = WorkerCall(
                 request_id="test",
