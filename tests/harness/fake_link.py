@@ -36,6 +36,7 @@ class FakeLink:
         on_message: Callable[[str], None],
         on_snapshot: Callable[[Any, Snapshot], None],
         on_lost: Callable[[Any, Loss], None],
+        router_id: str = "",
         tls: Any = None,
     ) -> None:
         self.address = address

@@ -73,7 +73,8 @@ def test_a_response_reports_its_signatures_timings_and_usage(client: Client) -> 
     assert prefill.served.length >= 16
     assert sum(use.calls for use in decode) >= 2
     assert result.usage.prompt_tokens == 3
-    assert result.usage.padded_prompt_tokens == prefill.calls * prefill.served.length
+    # With the native kernels, a short prompt is read in a short piece.
+    assert 16 <= result.usage.padded_prompt_tokens <= prefill.calls * prefill.served.length
     assert result.usage.generated_tokens == len(result.token_ids) == 20
     timings = result.timings
     parts = (

@@ -212,7 +212,7 @@ def test_a_worker_that_does_not_answer_counts_as_lost(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
-        monkeypatch.setattr(link, "COMPILE_REQUEST_TIMEOUT", 0.1)
+        monkeypatch.setattr(link, "ANSWER_TIMEOUT", 0.1)
         worker.before_compile_request = worker.hold
         (graph,) = await last(warm(router, shape(16)))
         assert (graph.state, graph.error) == (FAILED, "worker-0 was lost")
