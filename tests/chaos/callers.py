@@ -6,7 +6,6 @@ import contextlib
 import random
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import grpc
@@ -166,5 +165,5 @@ class Caller(threading.Thread):
         self._report(sample, outcome)
         if outcome.refusal is None or sample.deadline is not None:
             return True
-        time.sleep(outcome.refusal.retry_after or RETRY)
+        self._stopping.wait(outcome.refusal.retry_after or RETRY)
         return False

@@ -134,7 +134,7 @@ def propose(state: State, reads: tf.Tensor, limits: tf.Tensor) -> Proposals:
     proposed = tf.gather(tokens, follows[:, tf.newaxis] + ahead, batch_dims=1)
     counts = tf.clip_by_value(limits, 0, MAX_PROPOSALS)
     counts = tf.where(reads & (matched >= MIN_MATCHED), counts, 0)
-    # The first rows get what there is room for; this changes no token.
+    # If the slots do not suffice, later rows check fewer proposals, which changes no token.
     left = slot_count(rows) - rows - tf.cumsum(counts, exclusive=True)
     return Proposals(reads, proposed, tf.clip_by_value(left, 0, counts))
 
@@ -156,7 +156,7 @@ def check(
         state: State before the step.
         proposals: The proposals of R rows.
         values: The caches.
-        checked: Logits of an earlier step, none of which are left.
+        checked: Logits of an earlier step; all of them must have been used.
 
     Returns:
         The logits, and the caches that include the tokens.
