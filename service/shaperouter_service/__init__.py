@@ -13,8 +13,7 @@ How a request is served, room by room:
    the forward pass of a model family from `models`.
 7. `text` converts tokens back to text, and `telemetry` records what happened.
 
-Only `worker`, `graphs`, `decoding`, `models` and `kernels` import TensorFlow, and only worker
-processes import those.
+Only workers load TensorFlow. CONTRIBUTING.md has the rooms that may import it.
 """
 
 import os

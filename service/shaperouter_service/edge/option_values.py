@@ -1,4 +1,4 @@
-"""Values of generation options in the forms that Triton's clients send them in.
+"""Values of generation options in the forms that callers send in JSON and in tensors.
 
 A value is a scalar from a tensor, a request parameter or JSON. Triton's own clients send numbers as
 texts, too.

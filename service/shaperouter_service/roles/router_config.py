@@ -18,7 +18,7 @@ class RouterConfig:
         metrics_listen: Address of /metrics.
         grace: Seconds that running requests get to finish when the service stops.
         max_queue_seconds: Maximum expected wait for a slot.
-        max_calls: Maximum number of generations and transcriptions in progress.
+        max_calls: Maximum number of generations, transcriptions and calls of functions in progress.
         max_recording_memory: Maximum bytes of all recordings.
         http_listen: Address of the HTTP server; None means no such server.
         console: Whether the HTTP server serves the console.

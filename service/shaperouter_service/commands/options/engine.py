@@ -103,7 +103,8 @@ engine_options = options_of(
         type=Integer(1, 256),
         default=8,
         metavar="N",
-        help="Maximum number of requests that a worker runs at the same time, per model.",
+        help="Maximum number of requests without beam search that a worker runs at the same time, "
+        "per model. Requests with B beams have places of their own: N/B, at least one.",
     ),
     option(
         "--max-length",
@@ -120,9 +121,9 @@ engine_options = options_of(
         type=Integer(1, 100_000),
         default=256,
         metavar="N",
-        help="Maximum number of requests that wait for a slot of a worker, per model. Further "
-        "requests are refused. One client alone may use half of the places, two a third "
-        "each, and so on.",
+        help="Maximum number of requests that wait for a slot of a worker, per model and beam "
+        "width. Further requests are refused. One client alone may use half of the places, two a "
+        "third each, and so on.",
     ),
     option(
         "--compile-threads",

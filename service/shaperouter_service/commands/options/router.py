@@ -67,9 +67,9 @@ router_options = options_of(
         type=Integer(1, 1_000_000),
         default=4096,
         metavar="N",
-        help="Maximum number of generations and transcriptions in flight, running or waiting. "
-        "Further calls are refused at once, and their clients may retry. A call takes about "
-        "50 kB and its message. One client alone may use half of the limit, two a third "
+        help="Maximum number of requests in flight, running or waiting: generations, "
+        "transcriptions, and calls of functions and text encoders. Further ones are refused at "
+        "once, and their clients may retry. A call takes about 50 kB and its message. One client alone may use half of the limit, two a third "
         "each, and so on.",
     ),
     option(
