@@ -69,8 +69,8 @@ router_options = options_of(
         metavar="N",
         help="Maximum number of requests in flight, running or waiting: generations, "
         "transcriptions, and calls of functions and text encoders. Further ones are refused at "
-        "once, and their clients may retry. A call takes about 50 kB and its message. One client alone may use half of the limit, two a third "
-        "each, and so on.",
+        "once, and their clients may retry. A call takes about 50 kB and its message. One client "
+        "alone may use half of the limit, two a third each, and so on.",
     ),
     option(
         "--max-recording-memory",
