@@ -104,15 +104,21 @@ def test_lattices_are_in_the_order_of_numbers() -> None:
             assert ordered["sort"] == [{"field": field}]
 
 
-def test_rollouts_and_starts_are_marked() -> None:
-    assert [each["name"] for each in ANNOTATIONS] == ["Rollouts", "Starts of processes"]
-    rollouts, starts = (plain(each["expr"]) for each in ANNOTATIONS)
+def test_rollouts_starts_and_changes_of_models_are_marked() -> None:
+    assert [each["name"] for each in ANNOTATIONS] == [
+        "Rollouts",
+        "Starts of processes",
+        "Models changed",
+    ]
+    rollouts, starts, models = (plain(each["expr"]) for each in ANNOTATIONS)
     assert series_of(rollouts) == {"shaperouter_build_info"}
     assert groupings_of(rollouts) >= {"role", "version"}
     # Seconds since 1970, which Grafana takes as milliseconds.
     assert series_of(starts) == {"process_start_time_seconds"}
     assert starts.endswith("* 1000")
     assert ANNOTATIONS[1]["useValueForTime"] is True
+    assert series_of(models) == {"shaperouter_model_changes_total"}
+    assert groupings_of(models) >= {"model", "result"}
 
 
 def test_every_panel_says_what_it_shows_and_in_which_unit() -> None:
