@@ -21,6 +21,9 @@ _ARGUMENTS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # A microphone that beeps, and no question who may use it.
+    "--use-fake-device-for-media-stream",
+    "--use-fake-ui-for-media-stream",
 ]
 # Findings of axe that fail a test.
 _SERIOUS = ("serious", "critical")

@@ -25,15 +25,20 @@ def with_tokenizer(directory: Path) -> Path:
     """Copies the checkpoint to a directory, with a tokenizer whose words are numbers."""
     target = directory / NAME
     shutil.copytree(GOLDENS / NAME, target)
-    vocabulary = json.loads((target / "config.json").read_text())["vocab_size"]
+    add_tokenizer(target)
+    return target
+
+
+def add_tokenizer(checkpoint: Path) -> None:
+    """Adds a tokenizer whose words are numbers to a checkpoint of any family."""
+    vocabulary = json.loads((checkpoint / "config.json").read_text())["vocab_size"]
     tokenizer = Tokenizer(
         models.WordLevel({f" {token}": token for token in range(vocabulary)}, unk_token=" 0")
     )
     tokenizer.decoder = decoders.Fuse()
-    tokenizer.save(str(target / "tokenizer.json"))
+    tokenizer.save(str(checkpoint / "tokenizer.json"))
     settings = {"tokenizer_class": "PreTrainedTokenizerFast"}
-    (target / "tokenizer_config.json").write_text(json.dumps(settings))
-    return target
+    (checkpoint / "tokenizer_config.json").write_text(json.dumps(settings))
 
 
 def wav(samples: np.ndarray) -> bytes:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,12 +16,16 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from harness.browser import chromium, findings, opened
-from harness.service import GOLDENS, Service, kept_compilations, serving
-from harness.tools import real_model
-from harness.whispers import noise, wav, with_tokenizer
+from harness.service import CACHE, GOLDENS, Service, kept_compilations, serving
+from harness.traffic import decode, prefill
+from harness.whispers import add_tokenizer, noise, wav, with_tokenizer
 from shaperouter_service.auth import token_digest
+from shaperouter_service.routing.ladders import Ladders
+from shaperouter_service.routing.traffic import SignatureTraffic, Traffic
+from shaperouter_service.routing.traffic_json import to_json
 
 OPERATOR, USER = "operators-token", "users-token"
+TRACES = "https://traces.example.com/trace"
 PANELS = ("lattice", "requests", "fleet", "playground")
 
 # Milliseconds: a worker starts again, or compiles.
@@ -35,15 +41,49 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         f'[clients.operator]\nsha256 = ["{token_digest(OPERATOR)}"]\noperator = true\n'
         f'[clients.user]\nsha256 = ["{token_digest(USER)}"]\n'
     )
+    repository = directory / "repository"
+    shutil.copytree(GOLDENS / "bert-embedder", repository / "embedder")
+    add_tokenizer(repository / "embedder")
     with serving(
         "--model=demo",
-        f"--model=minilm={real_model('all-MiniLM-L6-v2')}",
         f"--model=labels={GOLDENS / 'roberta-labels'}",
         f"--model=hearing={with_tokenizer(directory)}",
+        f"--model-repository={repository}",
         f"--tokens={tokens}",
-        env=kept_compilations(),
+        f"--trace-url={TRACES}/{{trace_id}}",
+        # Traces have ids, and nobody takes them.
+        "--tracing=otlp",
+        env={
+            "SHAPEROUTER_COMPILE_CACHE": str(recorded(directory / "cache")),
+            "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
+            "OTEL_EXPORTER_OTLP_TIMEOUT": "1",
+        },
     ) as service:
         yield service
+
+
+def recorded(cache: Path) -> Path:
+    """A compile cache with the kept graphs of tests, and the record of a model's traffic."""
+    kept_compilations()
+    cache.mkdir(mode=0o700)
+    for kept in CACHE.iterdir():
+        if kept.is_dir():
+            (cache / kept.name).symlink_to(kept)
+    served = SignatureTraffic(
+        asked=500, calls=500, steps=500, device_seconds=100.0, compiles=1, compile_seconds=2.0
+    )
+    traffic = Traffic(
+        model="demo",
+        ladders=Ladders.default(max_length=512, slots=8),
+        as_of=time.time(),
+        seconds=3600.0,
+        prompts={40: 500.0},
+        runs={(1, 72): 500.0},
+        signatures={prefill(1, 48, "demo"): served, decode(1, 128, model="demo"): served},
+    )
+    (cache / "traffic" / "demo").mkdir(parents=True)
+    (cache / "traffic" / "demo" / "earlier.json").write_text(to_json(traffic))
+    return cache
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +136,7 @@ def test_a_token_is_asked_for_and_an_unknown_one_is_refused(
     expect(page.locator("#token-error")).to_have_text("The service does not know this token.")
     page.fill("#token", USER)
     page.click("#token-dialog button")
-    expect(page.locator("#status")).to_have_text("Live as user: 4 models, 1 worker")
+    expect(page.locator("#status")).to_have_text("Live as user: 3 models, 1 worker")
     assert hosts == {service.http_url.removeprefix("http://")}
     complete(service)
     complete(service, USER)
@@ -125,9 +165,11 @@ def test_every_panel_shows_a_service_under_load(page: Page, service: Service) ->
     page.select_option("#requests-filter", "all")
     page.locator(".waterfall tr[data-code=OK] button").first.click()
     expect(page.locator(".detail")).to_contain_text("worker-0 (taken)")
+    trace = page.locator(".detail a")
+    expect(trace).to_have_attribute("href", f"{TRACES}/{trace.text_content()}")
     show(page, "fleet")
     expect(page.locator("[data-worker=worker-0]")).to_contain_text("ready")
-    expect(page.locator("#panel-fleet table")).to_contain_text("minilm")
+    expect(page.locator("#panel-fleet table")).to_contain_text("hearing")
 
 
 def test_a_click_warms_a_graph_and_so_does_enter(page: Page) -> None:
@@ -141,6 +183,15 @@ def test_a_click_warms_a_graph_and_so_does_enter(page: Page) -> None:
             page.keyboard.press("ArrowUp")
             page.keyboard.press("Enter")
         expect(cell).to_have_attribute("data-state", "ready")
+
+
+def test_fitted_ladders_are_shown_beside_todays(page: Page) -> None:
+    page.get_by_text("Fitted ladders").click()
+    expect(page.locator(".ladders")).to_contain_text(re.compile("would save .* of .*%"))
+    expect(page.locator(".ladder svg").first).to_have_attribute(
+        "aria-label", re.compile("prefill: today 16 .*; fitted .*40")
+    )
+    assert findings(page) == []
 
 
 def test_only_operators_warm(browser: BrowserContext, service: Service) -> None:
@@ -167,12 +218,11 @@ def test_the_playground_streams_sequences_side_by_side(page: Page) -> None:
     expect(page.locator(".answer .explained")).to_contain_text("What the router expected")
 
 
-def test_the_playground_embeds_calls_and_transcribes(page: Page, tmp_path: Path) -> None:
-    ask(page, "minilm")
-    page.get_by_role("button", name="Send").click()
-    expect(page.locator(".answer")).to_contain_text("3 embeddings of 384 numbers")
+def test_the_playground_calls_and_transcribes(page: Page, tmp_path: Path) -> None:
     ask(page, "labels")
     expect(page.locator("#tensor-input_ids")).to_be_visible()
+    page.select_option("#play-copy", "grpc")
+    expect(page.locator(".copy pre")).to_contain_text("InferenceService/Infer")
     page.get_by_role("button", name="Send").click()
     expect(page.locator(".answer")).to_contain_text("scores FP32")
     page.fill("#tensor-input_ids", "[[1, 2")
@@ -186,6 +236,46 @@ def test_the_playground_embeds_calls_and_transcribes(page: Page, tmp_path: Path)
     page.fill("#speech-language", "l1")
     page.get_by_role("button", name="Send").click()
     expect(page.locator(".answer .explained")).to_contain_text("What served it")
+
+
+def test_the_playground_transcribes_what_the_microphone_hears(page: Page) -> None:
+    ask(page, "hearing")
+    page.fill("#speech-language", "l1")
+    page.get_by_role("button", name="Record", exact=True).click()
+    # Long enough for one of its beeps.
+    expect(page.locator("#speech-record + span")).to_have_text(re.compile(r"Recording: [2-9]"))
+    page.get_by_role("button", name="Stop recording").click()
+    expect(page.locator("#speech-record + span")).to_have_text(re.compile(r"Recorded [0-9]"))
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator(".answer .explained")).to_contain_text("What served it")
+
+
+def test_an_operator_loads_a_model_and_unloads_it(page: Page) -> None:
+    show(page, "fleet")
+    expect(page.locator(".changes [role=status]")).to_have_text("Not loaded: embedder")
+    page.fill("#model-name", "words")
+    page.fill("#model-location", "embedder")
+    page.get_by_role("button", name="Load", exact=True).click()
+    expect(page.locator("#notice")).to_have_text("words is loaded.")
+    ask(page, "words")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator(".answer")).to_contain_text("3 embeddings of 20 numbers")
+    show(page, "fleet")
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.fill("#model-name", "words")
+    page.get_by_role("button", name="Unload").click()
+    expect(page.locator("#status")).to_have_text("Live as operator, operator: 3 models, 1 worker")
+
+
+def test_a_model_outside_of_the_repository_is_refused(
+    browser: BrowserContext, service: Service
+) -> None:
+    page = opened(browser, service.http_url, token=OPERATOR)
+    show(page, "fleet")
+    page.fill("#model-name", "nothing")
+    page.get_by_role("button", name="Load", exact=True).click()
+    expect(page.locator("#notice.bad")).to_contain_text("'nothing' is not in the model repository")
+    page.close()
 
 
 def test_a_text_goes_on_after_its_worker_was_killed(page: Page, service: Service) -> None:

@@ -1,12 +1,9 @@
 """`shaperouterd ladder`: fits ladders to recorded traffic."""
 
 import json
-import math
 import re
 import sys
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -16,12 +13,9 @@ from shaperouter_service.commands.options.lengths import ChosenLengths
 from shaperouter_service.commands.options.numbers import Integer, Number
 from shaperouter_service.compile_cache.cache import CompileCache
 from shaperouter_service.compile_cache.directory import default_directory, record_directory
-from shaperouter_service.routing.call_demand import call_demands
 from shaperouter_service.routing.call_ladders import CallLadders
 from shaperouter_service.routing.costs import NOMINAL_COMPILE_SECONDS
-from shaperouter_service.routing.demand import demands
-from shaperouter_service.routing.fitting import Demand, fit_ladder
-from shaperouter_service.routing.ladder import LENGTH_MULTIPLE, Ladder
+from shaperouter_service.routing.ladder_fit import ENOUGH_REQUESTS, Fit, fit_traffic, joined_calls
 from shaperouter_service.routing.signatures import GraphKind
 from shaperouter_service.routing.traffic import Traffic
 from shaperouter_service.telemetry.logs import LogSettings, configure_logs
@@ -30,58 +24,7 @@ from shaperouter_service.traffic_record import read_record
 # The file beside a function that chooses its ladders; `calls`, which reads it, needs TensorFlow.
 SETTINGS = "shaperouter.toml"
 
-# Requests below which a fitted ladder is unreliable: about ten for each of about ten rungs.
-ENOUGH_REQUESTS = 100
-
 COLUMNS = ("", "", "rungs", "padding", "padding s", "compile s", "total s", "lengths")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """The current and the fitted ladder of encode, of prefill, of one lane or of one axis.
-
-    Attributes:
-        title: Which of these, as the table names it.
-        demand: The recorded demand.
-        today: The current ladder, in positions.
-        fitted: The fitted ladder, in positions.
-    """
-
-    title: str
-    demand: Demand
-    today: Ladder
-    fitted: Ladder
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fit:
-    """The ladders fitted to the traffic of one model.
-
-    Attributes:
-        traffic: The recorded traffic.
-        chosen: The fitted ladder of each kind of graphs, or of each axis; None if no device time
-            was recorded.
-        comparisons: Comparisons with the current ladders.
-    """
-
-    traffic: Traffic
-    chosen: Mapping[str, Ladder | None]
-    comparisons: Sequence[Comparison]
-
-    @property
-    def of_calls(self) -> bool:
-        """Whether the model is called once."""
-        return isinstance(self.traffic.ladders, CallLadders)
-
-    @property
-    def cost_today(self) -> float:
-        """Seconds for padding and compilations on the current ladders."""
-        return sum(one.demand.expected(one.today).cost for one in self.comparisons)
-
-    @property
-    def cost_fitted(self) -> float:
-        """Seconds for padding and compilations on the fitted ladders."""
-        return sum(one.demand.expected(one.fitted).cost for one in self.comparisons)
 
 
 def _record(_: click.Context, __: click.Parameter, given: Path | None) -> Path:
@@ -185,9 +128,7 @@ def fit(
         GraphKind.DECODE: decode_rungs,
     }
     fits = [
-        _fit_axes(traffic, traffic.ladders, axis_rungs, horizon)
-        if isinstance(traffic.ladders, CallLadders)
-        else _fit(traffic, max_rungs, horizon)
+        fit_traffic(traffic, max_rungs=max_rungs, max_axis_rungs=axis_rungs, horizon=horizon)
         for name, traffic in sorted(record.items())
         if model in (None, name)
     ]
@@ -197,59 +138,6 @@ def fit(
             output.write_text(_config(fits), encoding="utf-8")
         except OSError as error:
             raise click.FileError(str(output), str(error)) from error
-
-
-def _fit(traffic: Traffic, max_rungs: Mapping[GraphKind, int | None], horizon: float | None) -> Fit:
-    ladders, factor = traffic.of_generation, _factor(traffic, horizon)
-    chosen: dict[str, Ladder | None] = {}
-    comparisons = []
-    for kind in (GraphKind.ENCODE, GraphKind.PREFILL, GraphKind.DECODE):
-        if (kind, 1) not in ladders.kinds:
-            continue
-        lanes = {beams: each.times(factor) for beams, each in demands(traffic, kind).items()}
-        chosen[kind] = None
-        if not lanes:
-            continue
-        fitted = fit_ladder(
-            list(lanes.values()),
-            maximum=ladders.lengths(kind).maximum,
-            max_rungs=max_rungs[kind],
-        )
-        chosen[kind] = fitted
-        comparisons += [
-            Comparison(
-                title=kind if beams == 1 else f"{kind}, {beams} beams",
-                demand=demand,
-                today=ladders.lengths(kind, beams),
-                fitted=Ladder(tuple(beams * rung for rung in fitted.rungs)),
-            )
-            for beams, demand in lanes.items()
-        ]
-    return Fit(traffic=traffic, chosen=chosen, comparisons=comparisons)
-
-
-def _fit_axes(
-    traffic: Traffic, ladders: CallLadders, max_rungs: int | None, horizon: float | None
-) -> Fit:
-    found, factor = call_demands(traffic, ladders), _factor(traffic, horizon)
-    chosen: dict[str, Ladder | None] = dict.fromkeys(ladders.padded)
-    comparisons = []
-    for axis, demand in found.items():
-        demand, today = demand.times(factor), ladders.padded[axis]
-        fitted = chosen[axis] = fit_ladder(
-            [demand],
-            maximum=today.maximum,
-            max_rungs=max_rungs,
-            # Lengths stay multiples, and small batches need not be any.
-            multiple=math.gcd(LENGTH_MULTIPLE, *today.rungs),
-        )
-        comparisons.append(Comparison(title=axis, demand=demand, today=today, fitted=fitted))
-    return Fit(traffic=traffic, chosen=chosen, comparisons=comparisons)
-
-
-def _factor(traffic: Traffic, horizon: float | None) -> float:
-    """How many times as many calls there are as recorded, in `traffic.seconds` seconds."""
-    return horizon * 3600 / traffic.seconds if horizon and traffic.seconds else 1.0
 
 
 # --- Output -------------------------------------------------------------------------------------
@@ -271,7 +159,7 @@ def _report(fit: Fit, horizon: float | None) -> str:
         lines.append(
             f"No compilation is recorded; {NOMINAL_COMPILE_SECONDS:g} s are assumed for each."
         )
-    if _is_thin(traffic):
+    if fit.is_thin:
         lines.append(
             f"TOO LITTLE TRAFFIC: a ladder fitted to fewer than {ENOUGH_REQUESTS} "
             f"{'calls' if fit.of_calls else 'prompts or runs'} is unreliable."
@@ -284,28 +172,12 @@ def _report(fit: Fit, horizon: float | None) -> str:
 def _recorded(traffic: Traffic) -> str:
     time = f"{traffic.seconds / 3600:,.3g} h of workers' time"
     if isinstance(traffic.ladders, CallLadders):
-        return f"{_calls(traffic):,.0f} joined calls, {time}"
+        return f"{joined_calls(traffic):,.0f} joined calls, {time}"
     counts = [f"{sum(traffic.prompts.values()):,.0f} prompts"]
     if traffic.sources:
         counts.insert(0, f"{sum(traffic.sources.values()):,.0f} sources")
     counts.append(f"{sum(traffic.runs.values()):,.0f} runs")
     return ", ".join([*counts, time])
-
-
-def _calls(traffic: Traffic) -> float:
-    """Number of joined calls; each is counted once for each axis."""
-    counts: defaultdict[str, float] = defaultdict(float)
-    for (axis, _), count in traffic.sizes.items():
-        counts[axis] += count
-    return max(counts.values(), default=0.0)
-
-
-def _is_thin(traffic: Traffic) -> bool:
-    if isinstance(traffic.ladders, CallLadders):
-        return _calls(traffic) < ENOUGH_REQUESTS
-    # With an encoder, most prompts have one token: they need no prefill and are not recorded.
-    inputs = traffic.prompts if traffic.of_generation.encoder is None else traffic.sources
-    return min(sum(inputs.values()), sum(traffic.runs.values())) < ENOUGH_REQUESTS
 
 
 def _table(fit: Fit) -> list[str]:
@@ -342,7 +214,7 @@ def _saving(fit: Fit) -> str:
 def _config(fits: Sequence[Fit]) -> str:
     lines = ["# Fitted by `shaperouterd ladder fit`, for `shaperouterd serve --config`."]
     for fit in fits:
-        thin = "(too little traffic to be reliable)" if _is_thin(fit.traffic) else ""
+        thin = "(too little traffic to be reliable)" if fit.is_thin else ""
         lines.append(f"# {fit.traffic.model}: {_recorded(fit.traffic)}{thin}.")
     for kind in GraphKind:
         chosen = [

@@ -60,6 +60,7 @@ def router(
         listen=router.listen,
         http_listen=router.http_address,
         console=router.console,
+        trace_url=router.trace_url,
         metrics_listen=common.metrics_listen,
         grace=common.grace,
         max_queue_seconds=router.max_queue_seconds,

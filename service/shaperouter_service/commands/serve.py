@@ -3,6 +3,7 @@
 import asyncio
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import click
 
@@ -21,6 +22,7 @@ from shaperouter_service.commands.options import (
     workers_option,
 )
 from shaperouter_service.commands.options.lengths import lengths_of_models
+from shaperouter_service.compile_cache.directory import record_directory
 from shaperouter_service.system.devices import usable_cores, visible_gpus
 from shaperouter_service.system.sizes import MemoryCap
 
@@ -56,6 +58,7 @@ def serve(
         listen=router.listen,
         http_listen=router.http_address,
         console=router.console,
+        trace_url=router.trace_url,
         metrics_listen=common.metrics_listen,
         grace=common.grace,
         max_queue_seconds=router.max_queue_seconds,
@@ -68,6 +71,7 @@ def serve(
         tokens=router.tokens,
         shares_prefixes=router.share_prefixes == "all",
         repository=common.model_repository,
+        traffic_record=_traffic_record(engine.compile_cache),
     )
     cores = max(1, usable_cores() // workers)
     shared = replace(
@@ -94,3 +98,8 @@ def serve(
         hang_timeout=engine.hang_timeout,
     )
     asyncio.run(run_serve(config, local))
+
+
+def _traffic_record(compile_cache: str) -> Path | None:
+    """The directory of the record of traffic; None without a compile cache."""
+    return None if compile_cache == OFF else record_directory(Path(compile_cache))

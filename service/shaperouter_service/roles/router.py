@@ -45,6 +45,7 @@ from shaperouter_service.serving.gate import Gate
 from shaperouter_service.serving.generation.service import GenerationService
 from shaperouter_service.serving.graphs.graphs import Graphs
 from shaperouter_service.serving.inference.service import InferenceService
+from shaperouter_service.serving.ladder_fits import LadderFits
 from shaperouter_service.serving.models import Models
 from shaperouter_service.serving.overview import Overview
 from shaperouter_service.serving.refusal_log import RefusalLog
@@ -239,8 +240,10 @@ def _make_core(
             directory=config.repository,
         ),
         graphs=Graphs(fleet),
+        ladder_fits=LadderFits(config.traffic_record, models),
         totals=recorder.metrics.totals,
         overview=Overview(fleet, recorder, refusals),
+        trace_url=config.trace_url,
     )
 
 

@@ -22,6 +22,8 @@ class RouterConfig:
         max_recording_memory: Maximum bytes of all recordings.
         http_listen: Address of the HTTP server; None means no such server.
         console: Whether the HTTP server serves the console.
+        trace_url: Address of a request's trace, with `{trace_id}`; empty for no links to traces.
+        traffic_record: Directory of the record of traffic; None if this process has none.
         own_workers: Whether the workers are child processes, whose metrics this process shows.
         health_listen: Address of the health server; None means no such server.
         tls: TLS settings of the gRPC server; None means plain text.
@@ -44,6 +46,8 @@ class RouterConfig:
     own_workers: bool
     http_listen: str | None = None
     console: bool = True
+    trace_url: str = ""
+    traffic_record: Path | None = None
     health_listen: str | None = None
     tls: ServerTls | None = None
     tokens: Path | None = None

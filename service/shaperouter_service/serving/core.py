@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from shaperouter_service.serving.generation.service import GenerationService
 from shaperouter_service.serving.graphs.graphs import Graphs
 from shaperouter_service.serving.inference.service import InferenceService
+from shaperouter_service.serving.ladder_fits import LadderFits
 from shaperouter_service.serving.models import Models
 from shaperouter_service.serving.overview import Overview
 from shaperouter_service.serving.repository import Repository
@@ -24,8 +25,10 @@ class Core:
         models: Describes the models.
         repository: Loads and unloads models.
         graphs: Shows and warms the graphs of workers.
+        ladder_fits: Fits ladders to the recorded traffic.
         totals: Totals of the requests of each model.
         overview: Shows the whole service to people.
+        trace_url: Address of a request's trace, with `{trace_id}`; empty if there is none.
     """
 
     generation: GenerationService
@@ -34,5 +37,7 @@ class Core:
     models: Models
     repository: Repository
     graphs: Graphs
+    ladder_fits: LadderFits
     totals: Mapping[str, RequestTotals]
     overview: Overview
+    trace_url: str

@@ -66,6 +66,11 @@ class Repository:
         self._directory = directory
         self._changing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
+    @property
+    def exists(self) -> bool:
+        """Whether there is a repository, so that models may come and go."""
+        return self._directory is not None
+
     async def load(self, name: str, location: str, call: Call) -> ServedModel:
         """Loads a model, or a new revision of one, and sends further requests to it.
 

@@ -1,5 +1,6 @@
 """Options of routers, alone or with local workers."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -18,6 +19,7 @@ class RouterOptions:
     listen: str
     http_listen: str
     console: bool
+    trace_url: str
     max_queue_seconds: float
     max_calls: int
     max_recording_memory: int
@@ -28,6 +30,15 @@ class RouterOptions:
     def http_address(self) -> str | None:
         """Address of the HTTP server; None if it is off."""
         return None if self.http_listen == OFF else self.http_listen
+
+
+def _trace_url(_: click.Context, __: click.Parameter, given: str) -> str:
+    """Checks an address, which becomes a link in a page."""
+    if given and not re.fullmatch(r"https?://\S+", given):
+        raise click.BadParameter(f"must begin with http:// or https://, got {given!r}")
+    if given and "{trace_id}" not in given:
+        raise click.BadParameter(f"must contain {{trace_id}}, got {given!r}")
+    return given
 
 
 router_options = options_of(
@@ -50,6 +61,15 @@ router_options = options_of(
         "--console/--no-console",
         default=True,
         help="Serve the console, a page for people, at / of the HTTP server.",
+    ),
+    option(
+        "--trace-url",
+        default="",
+        show_default="no links",
+        callback=_trace_url,
+        metavar="URL",
+        help="Address of a trace in your trace viewer, with {trace_id} for the id, such as "
+        "https://traces.example.com/trace/{trace_id}. The console links requests to it.",
     ),
     option(
         "--max-queue-seconds",

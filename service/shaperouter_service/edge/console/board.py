@@ -146,10 +146,12 @@ def _kept(before: Mapping[str, Row], now: dict[str, Row]) -> dict[str, Row]:
     return {key: before[key] if before.get(key) == row else row for key, row in now.items()}
 
 
-def hello(call: Call) -> dict[str, Any]:
-    """What a watcher is told first: who it is."""
+def hello(core: Core, call: Call) -> dict[str, Any]:
+    """What a watcher is told first: who it is, and what this service has."""
     quota = call.quota
     return {
         "client": quota.name if quota else "",
         "operator": quota is None or quota.client.operator,
+        "repository": core.repository.exists,
+        "trace_url": core.trace_url,
     }

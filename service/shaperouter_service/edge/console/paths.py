@@ -10,7 +10,12 @@ from starlette.types import ASGIApp
 
 from shaperouter_service.edge.console.board import Board, Watcher, hello
 from shaperouter_service.edge.console.files import file_answers
-from shaperouter_service.edge.console.values import explained_request, graph_row, option_row
+from shaperouter_service.edge.console.values import (
+    explained_request,
+    fit_row,
+    graph_row,
+    option_row,
+)
 from shaperouter_service.edge.http.bodies import read_json
 from shaperouter_service.edge.http.calls import not_found, while_connected
 from shaperouter_service.edge.http.door import HttpDoor, Path
@@ -61,10 +66,16 @@ class Answers:
             graphs = await anext(states)
         return JSONResponse([graph_row(graph) for graph in graphs])
 
+    async def ladders(self, _: Request, __: Call) -> Response:
+        """GET /console/ladders: ladders fitted to the recorded traffic, beside today's."""
+        fits = self._core.ladder_fits
+        models = [fit_row(fit) for fit in await fits.fits()]
+        return JSONResponse({"has_record": fits.has_record, "models": models})
+
     async def _news(self, call: Call) -> Pieces:
         watcher = Watcher(self._board, call)
         async with contextlib.aclosing(self._core.overview.looks(call)) as looks:
-            yield {"hello": hello(call)}
+            yield {"hello": hello(self._core, call)}
             async for _ in looks:
                 yield watcher.news()
 
@@ -108,6 +119,8 @@ def _paths(core: Core, _: Gate) -> Sequence[Path]:
         Path(path="/console/events", method="GET", answer=answers.watch),
         Path(path="/console/options", method="GET", answer=answers.options),
         Path(path="/console/requests/{id}", method="GET", answer=answers.request),
+        # What all clients have asked for, and work for a thread.
+        Path(path="/console/ladders", method="GET", answer=answers.ladders, for_operators=True),
         Path(path="/console/warm", method="POST", answer=answers.warm, for_operators=True),
     ]
 

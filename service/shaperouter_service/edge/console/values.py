@@ -8,6 +8,9 @@ from shaperouter_service.fleet.losses import WorkerLoss
 from shaperouter_service.generation.option import ModelLimit, Option, shown
 from shaperouter_service.generation.run_events import GraphUse
 from shaperouter_service.routing.choice import Decision, WorkerOption
+from shaperouter_service.routing.fitting import Demand
+from shaperouter_service.routing.ladder import Ladder
+from shaperouter_service.routing.ladder_fit import Fit
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.snapshots import GraphReport, Snapshot
@@ -108,6 +111,7 @@ def worker_row(snapshot: Snapshot) -> Row:
             {"model": queue.model, "calls": queue.calls, "rows": queue.rows}
             for queue in snapshot.call_queues
         ],
+        "revisions": [_known(asdict(revision)) for revision in snapshot.revisions],
         "cache_bytes": {model.name: model.kv_cache_bytes for model in snapshot.models},
     }
 
@@ -136,6 +140,7 @@ def model_row(model: ServedModel, lattices: list[Row]) -> Row:
             "max_beams": model.max_beams,
             "vocab_size": model.vocab_size,
             "tokenizer": model.tokenizer,
+            "revision": model.revision,
             "lattices": lattices,
         }
     ) | {"ready_workers": model.ready_workers}
@@ -181,6 +186,25 @@ def request_row(request: RequestSummary) -> Row:
     )
 
 
+def fit_row(fit: Fit) -> Row:
+    """The fitted ladders of one model beside today's, with what each is expected to cost."""
+    return {
+        "model": fit.traffic.model,
+        "recorded_seconds": _rounded(fit.traffic.seconds),
+        "is_thin": fit.is_thin,
+        "cost_today": _rounded(fit.cost_today),
+        "cost_fitted": _rounded(fit.cost_fitted),
+        "ladders": [
+            {
+                "title": one.title,
+                "today": _ladder_row(one.demand, one.today),
+                "fitted": _ladder_row(one.demand, one.fitted),
+            }
+            for one in fit.comparisons
+        ],
+    }
+
+
 def explained_request(request: RequestSummary) -> Row:
     """One request with all options that the router had."""
     return request_row(request) | {"routes": list(map(_decision, request.routes))}
@@ -219,6 +243,17 @@ def _default(value: Any) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return f"{value:g}"
     return "" if value is None else str(value)
+
+
+def _ladder_row(demand: Demand, ladder: Ladder) -> Row:
+    expected = demand.expected(ladder)
+    return {
+        "rungs": list(ladder.rungs),
+        "padding_share": round(expected.padding_share, 4),
+        "padding_seconds": _rounded(expected.padding_seconds),
+        "compile_seconds": _rounded(expected.compile_seconds),
+        "cost": _rounded(expected.cost),
+    }
 
 
 def _decision(decision: Decision[WorkerOption]) -> list[Row]:

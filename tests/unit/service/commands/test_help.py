@@ -46,6 +46,7 @@ PUBLIC = [
     "--listen",
     "--http-listen",
     "--console",
+    "--trace-url",
     "--max-queue-seconds",
     "--max-calls",
     "--max-recording-memory",

@@ -5,22 +5,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx2 as httpx
 
+from harness.traffic import decode, prefill
 from shaperouter_service.auth import token_digest
 from shaperouter_service.edge.console import files
 from shaperouter_service.generation.table import OPTIONS
+from shaperouter_service.routing.ladders import Ladders
+from shaperouter_service.routing.traffic import SignatureTraffic, Traffic
+from shaperouter_service.routing.traffic_json import to_json
 from shaperouter_service.serving.request_history import MAX_REQUESTS
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
     from harness.router import Router
 
-EVENTS, WARM = "/console/events", "/console/warm"
+EVENTS, LADDERS, WARM = "/console/events", "/console/ladders", "/console/warm"
 PROMPT = {"model": "tiny", "prompt": "hello", "temperature": 0}
 STATIC = Path(files.__file__).with_name("static")
 # Bytes of the whole page.
@@ -78,6 +83,7 @@ def test_the_page_and_its_files_are_served_with_a_strict_policy(http: Any) -> No
             assert policy.startswith("default-src 'none'; script-src 'self'; ")
             assert "unsafe" not in policy
             assert response.headers["x-content-type-options"] == "nosniff"
+            assert "microphone=(self)" in response.headers["permissions-policy"]
         again = await client.get("/", headers={"if-none-match": page.headers["etag"]})
         assert (again.status_code, again.content) == (304, b"")
 
@@ -106,7 +112,9 @@ def test_without_the_console_there_is_nothing(http: Any) -> None:
 def test_a_watcher_is_told_everything_and_then_what_changes(http: Any) -> None:
     async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
         async with watching(client) as news:
-            assert await anext(news) == {"hello": {"client": "", "operator": True}}
+            assert await anext(news) == {
+                "hello": {"client": "", "operator": True, "repository": False, "trace_url": ""}
+            }
             first = await anext(news)
             assert first["changed"]["workers"]["worker-0"]["lanes"][0]["model"] == "tiny"
             (model,) = first["changed"]["models"].values()
@@ -257,5 +265,43 @@ def test_watchers_do_not_delay_a_stop(http: Any) -> None:
             router.stop.set()
             async for _ in news:
                 pass
+
+    http(scenario)
+
+
+def test_ladders_are_fitted_to_the_record_for_operators(http: Any, tmp_path: Path) -> None:
+    served = SignatureTraffic(calls=500, steps=500, device_seconds=60.0)
+    record = tmp_path / "traffic"
+    for model in ("tiny", "no-longer-served"):
+        traffic = Traffic(
+            model=model,
+            ladders=Ladders.default(max_length=128, slots=4),
+            as_of=time.time(),
+            seconds=3600.0,
+            prompts={40: 500.0},
+            runs={(1, 72): 500.0},
+            signatures={prefill(1, 48, model): served, decode(1, 128, model=model): served},
+        )
+        (record / model).mkdir(parents=True)
+        (record / model / "1.json").write_text(to_json(traffic))
+
+    async def scenario(client: httpx.AsyncClient, *_: Any) -> None:
+        assert (await client.get(LADDERS, headers=bearer("user"))).status_code == 403
+        answer = (await client.get(LADDERS, headers=bearer("operator"))).json()
+        assert answer["has_record"]
+        (model,) = answer["models"]
+        assert (model["model"], model["is_thin"]) == ("tiny", False)
+        assert model["cost_fitted"] < model["cost_today"]
+        reading, generating = model["ladders"]
+        assert (reading["title"], generating["title"]) == ("prefill", "decode")
+        assert 40 in reading["fitted"]["rungs"]
+        assert 40 not in reading["today"]["rungs"]
+
+    http(scenario, settings={"tokens": tokens_of(tmp_path), "traffic_record": record})
+
+
+def test_without_a_record_no_ladder_is_fitted(http: Any) -> None:
+    async def scenario(client: httpx.AsyncClient, *_: Any) -> None:
+        assert (await client.get(LADDERS)).json() == {"has_record": False, "models": []}
 
     http(scenario)

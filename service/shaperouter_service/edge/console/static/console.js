@@ -15,7 +15,7 @@ const store = new Store();
 const panels = {
   lattice: new LatticePanel(byId("panel-lattice"), store, notify),
   requests: new RequestsPanel(byId("panel-requests"), store),
-  fleet: new FleetPanel(byId("panel-fleet"), store),
+  fleet: new FleetPanel(byId("panel-fleet"), store, notify),
   playground: new PlaygroundPanel(byId("panel-playground"), store, notify),
 };
 

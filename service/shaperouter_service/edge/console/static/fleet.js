@@ -2,17 +2,18 @@
 
 import { facts, fill, h, mark, table } from "./dom.js";
 import { bytes, clock, count, plural, seconds } from "./format.js";
+import { Models } from "./models.js";
 
 const LOSSES = { lost: "its connection broke", hung: "it stopped reporting", draining: "it was stopped" };
 
 /** The panel. */
 export class FleetPanel {
-  constructor(element, store) {
+  constructor(element, store, notify) {
     this.store = store;
-    this.models = h("div");
+    this.models = new Models(store, notify);
     this.workers = h("div.cards");
     this.losses = h("div");
-    fill(element, h("h2", {}, "Workers"), this.workers, h("h2", {}, "Last losses"), this.losses, h("h2", {}, "Models"), this.models);
+    fill(element, h("h2", {}, "Workers"), this.workers, h("h2", {}, "Last losses"), this.losses, h("h2", {}, "Models"), this.models.element);
   }
 
   update(touched) {
@@ -20,7 +21,7 @@ export class FleetPanel {
     this.shown = true;
     if (whole || touched.workers?.size || touched.graphs?.size) this.showWorkers();
     if (whole || touched.losses?.size) this.showLosses();
-    if (whole || touched.models?.size || touched.workers?.size) this.showModels();
+    if (whole || touched.models?.size || touched.workers?.size) this.models.update();
   }
 
   showWorkers() {
@@ -49,6 +50,7 @@ export class FleetPanel {
         ["Compiles", `${worker.mode}, ${plural(worker.compile_queue, "graph")} waiting`],
         ["Started in", started(worker.start ?? {})],
       ]),
+      ...worker.revisions.map(({ model, state, error }) => h("p.lane", {}, h("b", {}, model), ` ${state}`, error ? h("span.error", {}, error) : null)),
       ...lanesByModel(worker.lanes),
       ...worker.queues.map((queue) => h("p.lane", {}, h("b", {}, queue.model), ` ${plural(queue.calls, "call")}, ${plural(queue.rows, "row")}`)),
     );
@@ -61,33 +63,6 @@ export class FleetPanel {
       losses.length
         ? table("The last losses of workers", ["When", "Worker", "What happened"], losses.map((loss) => [clock(loss.at), loss.worker, LOSSES[loss.loss] ?? loss.loss]))
         : h("p.empty", {}, "No worker has been lost since the router started."),
-    );
-  }
-
-  showModels() {
-    const caches = {};
-    for (const worker of this.store.workers.values()) {
-      for (const [model, size] of Object.entries(worker.cache_bytes)) caches[model] = (caches[model] ?? 0) + size;
-    }
-    const models = [...this.store.models.values()].sort((a, b) => a.name.localeCompare(b.name));
-    fill(
-      this.models,
-      table(
-        "The served models",
-        ["Name", "Kind", "Family", "Workers", "Parameters", "Weights", "Caches now", "Type", "Longest", "Slots"],
-        models.map((model) => [
-          model.name,
-          model.kind,
-          model.family ?? "",
-          count(model.ready_workers),
-          count(model.parameters ?? 0),
-          bytes(model.weight_bytes ?? 0),
-          caches[model.name] ? bytes(caches[model.name]) : "",
-          [model.weight_dtype ?? model.dtype, model.kernels].filter(Boolean).join(", "),
-          model.max_length ? count(model.max_length) : "",
-          model.slots ? count(model.slots) : "",
-        ]),
-      ),
     );
   }
 }

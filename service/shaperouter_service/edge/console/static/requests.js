@@ -132,7 +132,7 @@ export class RequestsPanel {
         content,
         facts([
           ["Id", request.id],
-          ["Trace", request.trace_id],
+          ["Trace", traceOf(request, this.store.client.trace_url)],
           ["Called", request.method],
           ["First token", request.first_token_seconds ? `after ${seconds(request.first_token_seconds)}` : undefined],
           ["Tokenizing", request.tokenize_seconds ? seconds(request.tokenize_seconds) : undefined],
@@ -143,4 +143,10 @@ export class RequestsPanel {
       fill(content, h("p.error", {}, error.message));
     }
   }
+}
+
+/** The id of a request's trace, as a link if the service knows where traces are shown. */
+function traceOf({ trace_id: id }, url) {
+  if (!id || !url) return id;
+  return h("a", { href: url.replaceAll("{trace_id}", id), target: "_blank", rel: "noopener noreferrer" }, id);
 }

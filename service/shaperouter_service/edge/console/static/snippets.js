@@ -52,8 +52,32 @@ function grpc({ path, model, body, options = {}, secured }) {
   const auth = secured ? " \\\n  -H \"authorization: Bearer $SHAPEROUTER_TOKEN\"" : "";
   const command = (method, message) => `grpcurl -plaintext${auth} \\\n  -d ${shell(JSON.stringify(message, null, 1))} \\\n  HOST:50051 shaperouter.v1.${method}`;
   if (path === "v1/completions") return command("GenerationService/GenerateStream", { model, text: body.prompt, options });
-  return "# grpcurl has no short form of this request: see shaperouter";
+  if (path === "v1/chat/completions") return command("GenerationService/GenerateStream", { model, messages: body.messages, options });
+  if (path === "v1/embeddings") return command("InferenceService/Infer", { model, inputs: [message({ name: "text", datatype: "BYTES", shape: [body.input.length], data: body.input })] });
+  if (path.endsWith("/infer")) return command("InferenceService/Infer", { model, inputs: body.inputs.map(message) });
+  return "# A recording is sent in many messages: see shaperouter";
 }
+
+/** A tensor as Protobuf's JSON has it. Throws if its type has no array in JavaScript. */
+function message({ name, datatype, shape, data }) {
+  const head = { name, dtype: `DATA_TYPE_${datatype}`, shape };
+  const flat = [data].flat(Infinity);
+  if (datatype === "BYTES") return { ...head, values: flat.map((text) => base64(new TextEncoder().encode(text))) };
+  const kind = ARRAYS[datatype];
+  if (!kind) throw new Error(`a tensor of ${datatype} has no short form: see shaperouter`);
+  const elements = kind.from(flat, kind.name.startsWith("Big") ? BigInt : Number);
+  return { ...head, content: base64(new Uint8Array(elements.buffer)) };
+}
+
+function base64(content) {
+  return btoa(Array.from(content, (byte) => String.fromCharCode(byte)).join(""));
+}
+
+// All machines with browsers are little-endian, as these messages are.
+const ARRAYS = {
+  BOOL: Uint8Array, UINT8: Uint8Array, UINT16: Uint16Array, UINT32: Uint32Array, UINT64: BigUint64Array,
+  INT8: Int8Array, INT16: Int16Array, INT32: Int32Array, INT64: BigInt64Array, FP32: Float32Array, FP64: Float64Array,
+};
 
 const NUMPY = { FP32: "float32", FP64: "float64", INT32: "int32", INT64: "int64", BOOL: "bool_" };
 

@@ -11,7 +11,7 @@ export class Store {
   constructor() {
     for (const name of SECTIONS) this[name] = new Map();
     this.totals = { refusals: {} };
-    this.client = { client: "", operator: false };
+    this.client = { client: "", operator: false, repository: false, trace_url: "" };
     /** Rows of graphs by signature, then by worker. */
     this.signatures = new Map();
     this.listeners = [];

@@ -1,6 +1,7 @@
 // What each kind of model can be asked: its form, its call, and what becomes of the answer.
 
 import { h, table } from "./dom.js";
+import { Microphone } from "./microphone.js";
 import { call, events } from "./service.js";
 
 // Rows of a tensor that are shown.
@@ -64,10 +65,18 @@ export const embeddings = {
 /** A recording to transcribe. */
 export const speech = {
   name: "Speech",
-  fields: () => [
-    h("div.field", {}, h("label", { for: "speech-file" }, "Recording (WAV, FLAC, OGG or MP3)"), h("input", { id: "speech-file", name: "file", type: "file", accept: "audio/*", required: true })),
-    h("div.field", {}, h("label", { for: "speech-language" }, "Language, or empty to detect it"), h("input", { id: "speech-language", name: "language", type: "text" })),
-  ],
+  fields() {
+    const file = h("input", { id: "speech-file", name: "file", type: "file", accept: "audio/*", required: true });
+    const microphone = new Microphone((recording) => {
+      const files = new DataTransfer();
+      files.items.add(recording);
+      file.files = files.files;
+    });
+    return [
+      h("div.field", {}, h("label", { for: "speech-file" }, "Recording (WAV, FLAC, OGG or MP3), or speak"), file, microphone.element),
+      h("div.field", {}, h("label", { for: "speech-language" }, "Language, or empty to detect it"), h("input", { id: "speech-language", name: "language", type: "text" })),
+    ];
+  },
   path: "v1/audio/transcriptions",
   form(form, model) {
     const body = new FormData();
