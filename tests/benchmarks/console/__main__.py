@@ -4,6 +4,7 @@ import contextlib
 import multiprocessing
 import os
 import re
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -24,7 +25,9 @@ from .fleet import NAMES, SIGNATURES, WORKERS, addresses, serve_fleet
 
 TOKENIZER = Path(__file__).parents[3] / "service" / "shaperouter_service" / "builtin" / "demo"
 # Seconds of each measurement, and requests a second.
-SECONDS, RATE = 20.0, 20.0
+SECONDS, RATE = 10.0, 5.0
+# No page and each panel are measured in turn, so often.
+ROUNDS = 4
 PANELS = ("lattice", "requests", "fleet")
 
 # What the router's log has once it answers.
@@ -53,37 +56,50 @@ def main() -> None:
         loading.start()
         try:
             print(f"{len(NAMES)} models, {WORKERS} workers, {SIGNATURES} signatures")
-            before = core_share(pid, SECONDS)
-            print(f"router without a page: {before:.1%} of a core")
             with chromium(viewport={"width": 1400, "height": 900}) as context:
                 page = opened(context, url)
                 page.wait_for_selector(f"text={WORKERS} workers")
                 print(f"first paint: {page.evaluate(_FIRST_PAINT):.0f} ms")
-                for panel in PANELS:
-                    measure(page, panel, pid, before)
+                added: dict[str, list[float]] = {panel: [] for panel in PANELS}
+                for is_last in [False] * (ROUNDS - 1) + [True]:
+                    page.goto("about:blank")
+                    without = core_share(pid, SECONDS)
+                    print(f"router without a page: {without:.1%} of a core")
+                    page.goto(url)
+                    page.wait_for_selector(f"text={WORKERS} workers")
+                    for panel in PANELS:
+                        added[panel].append(measure(page, panel, pid, is_shown=is_last) - without)
+                for panel, shares in added.items():
+                    all_of_them = ", ".join(f"{share:+.1%}" for share in shares)
+                    print(
+                        f"{panel}: router {statistics.median(shares):+.1%} of a core "
+                        f"({all_of_them})"
+                    )
         finally:
             stop.set()
             loading.join()
 
 
-def measure(page: Page, panel: str, pid: int, before: float) -> None:
-    """Prints what one panel costs router and browser."""
+def measure(page: Page, panel: str, pid: int, *, is_shown: bool) -> float:
+    """The router's share of a core before one panel; prints what it costs the browser."""
     page.click(f"nav a[href='#{panel}']")
     share: list[float] = []
     measuring = threading.Thread(target=lambda: share.append(core_share(pid, SECONDS)))
     measuring.start()
     frames = page.evaluate(_FRAMES, SECONDS)
     measuring.join()
+    if not is_shown:
+        return share[0]
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable")
     metrics = {
         each["name"]: each["value"] for each in session.send("Performance.getMetrics")["metrics"]
     }
     print(
-        f"{panel}: {frames:.0f} frames/s, router {share[0] - before:+.1%} of a core, "
-        f"heap {metrics['JSHeapUsedSize'] / 1e6:.0f} MB, {metrics['Nodes']:.0f} nodes, "
-        f"page's process {private_bytes() / 1e6:.0f} MB"
+        f"{panel}: {frames:.0f} frames/s, heap {metrics['JSHeapUsedSize'] / 1e6:.0f} MB, "
+        f"{metrics['Nodes']:.0f} nodes, page's process {private_bytes() / 1e6:.0f} MB"
     )
+    return share[0]
 
 
 def core_share(pid: int, seconds: float) -> float:
