@@ -136,9 +136,7 @@ class Prefixes:
             before: Tokens that are copied otherwise.
         """
         rest, other = (
-            computed_positions(
-                run.read_tokens - copied, self._piece, reads_short=self._reads_short
-            )
+            computed_positions(run.read_tokens - copied, self._piece, reads_short=self._reads_short)
             for copied in (tokens, before)
         )
         return rest < other
