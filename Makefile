@@ -250,7 +250,7 @@ bench-prefill: setup ## Measures what long prompts cost running streams, and pre
 bench-prefix: setup ## Measures prompts that begin alike with and without their common beginning kept, and what keeping costs.
 	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/prefixes.py $(BENCH)
 
-bench-speculation: setup ## Measures steps that check proposed tokens, on texts that repeat and on texts that do not.
+bench-speculation: setup .venvs/bench-llamacpp/.ready ## Measures steps that check proposed tokens, on texts that repeat and on texts that do not.
 	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/speculation.py $(BENCH)
 
 bench-products: setup ## Measures matrix products of few rows, whole and in the blocks that models use.

@@ -39,7 +39,8 @@ def main() -> None:
     """Measures and prints the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", choices=["gpt2", "qwen3"], default="gpt2")
-    parser.add_argument("--requests", type=int, default=100, help="requests of each kind")
+    parser.add_argument("--requests", type=int, default=100, help="requests that share")
+    parser.add_argument("--strangers", type=int, default=100, help="requests that share nothing")
     parser.add_argument(
         "--every", type=int, default=5, help="how many requests share for one that reads all"
     )
@@ -69,7 +70,7 @@ def main() -> None:
     print(f"  kept {kept:.1f}, read {read:.1f}, ratio {kept / read:.3f}")
     costs: list[tuple[float, float]] = []
     firsts: list[tuple[float, float]] = []
-    for number in range(arguments.requests):
+    for number in range(arguments.strangers):
         prompt = _tokens(rng, STRANGER_PROMPT)
         benches = [keeping, reading] if number % 2 else [reading, keeping]
         found = {bench: _request(bench, name, prompt, STRANGER_TOKENS) for bench in benches}

@@ -8,6 +8,9 @@ size of GPT-2:
   then, the more often the higher the temperature.
 - *random* has random weights; its text repeats nothing, except by chance.
 
+With ``--llamacpp``, llama.cpp serves the requests for greedy text in the same rounds, with and
+without its look-up decoding.
+
 Run by ``make bench-speculation``.
 """
 
@@ -15,6 +18,7 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -34,6 +38,7 @@ BUILD = Path(__file__).parents[2] / "build" / "bench"
 PROMPT, NEW_TOKENS, CYCLE = 128, 120, 64
 # Both engines have the same graphs.
 CACHE, CACHE_BYTES = BUILD / "speculation-cache", 10**9
+LLAMACPP = Path(__file__).parents[2] / ".venvs" / "bench-llamacpp" / "bin" / "python"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +69,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="requests of each kind and engine")
     parser.add_argument("--together", type=int, default=1, help="requests at the same time")
     parser.add_argument("--dtype", default="float32", choices=["float32", "int8", "int4"])
+    parser.add_argument("--llamacpp", action="store_true", help="also measure llama.cpp")
     arguments = parser.parse_args()
+    if arguments.llamacpp and (arguments.together > 1 or arguments.dtype != "float32"):
+        parser.error("--llamacpp: needs --together 1 and --dtype float32")
     random, cycles = BUILD / "gpt2-small", BUILD / "gpt2-small-cycles"
     make_checkpoint(random)
     _make_cycles(random, cycles)
@@ -81,14 +89,51 @@ def main() -> None:
     print("| text | off | ngram | off / ngram | proposed | accepted |")
     print("|---|---|---|---|---|---|")
     for text in TEXTS:
-        _measure(text, benches, arguments.rounds, together)
+        peer = _Peer(models[text.model]) if arguments.llamacpp and not text.options else None
+        _measure(text, benches, arguments.rounds, together, peer)
 
 
-def _measure(text: _Text, benches: dict[str, Bench], rounds: int, together: int) -> None:
+class _Peer:
+    """llama.cpp, in a process of its own; see `lookup_llamacpp`."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        script = Path(__file__).with_name("lookup_llamacpp.py")
+        self._process = subprocess.Popen(
+            [LLAMACPP, script, checkpoint, str(os.cpu_count())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._line()
+
+    def seconds(self, prompt: Sequence[int], *, looks_up: bool) -> float:
+        """Seconds that a request takes."""
+        assert self._process.stdin
+        print(json.dumps([prompt, NEW_TOKENS, looks_up]), file=self._process.stdin, flush=True)
+        seconds, tokens = json.loads(self._line())
+        assert len(tokens) == NEW_TOKENS
+        return float(seconds)
+
+    def close(self) -> None:
+        """Ends it."""
+        self._process.communicate()
+
+    def _line(self) -> str:
+        assert self._process.stdout
+        if not (line := self._process.stdout.readline()):
+            raise RuntimeError(f"{LLAMACPP} has ended")
+        return line
+
+
+def _measure(
+    text: _Text, benches: dict[str, Bench], rounds: int, together: int, peer: _Peer | None
+) -> None:
     rng = np.random.default_rng(0)
     lane = benches["ngram"].parts.lanes[text.model, 1]
     times: dict[str, list[float]] = {name: [] for name in benches}
     ratios = []
+    theirs: dict[bool, list[float]] = {False: [], True: []}
     before = lane.proposed_tokens, lane.accepted_tokens
     # The first round warms up.
     for number in range(rounds + 1):
@@ -103,6 +148,9 @@ def _measure(text: _Text, benches: dict[str, Bench], rounds: int, together: int)
             for name, (seconds, _) in found.items():
                 times[name].append(1000 * seconds)
             ratios.append(found["off"][0] / found["ngram"][0])
+        if peer:
+            for looks_up, seconds in theirs.items():
+                seconds.append(1000 * peer.seconds(prompts[0], looks_up=looks_up))
     off, ngram = (statistics.median(times[name]) for name in ("off", "ngram"))
     counts = lane.proposed_tokens - before[0], lane.accepted_tokens - before[1]
     print(
@@ -110,6 +158,12 @@ def _measure(text: _Text, benches: dict[str, Bench], rounds: int, together: int)
         f"| {counts[0]} | {counts[1]} |",
         flush=True,
     )
+    if peer:
+        peer.close()
+        plain, looked_up = (statistics.median(seconds[1:]) for seconds in theirs.values())
+        print(
+            f"| the same, llama.cpp | {plain:.0f} | {looked_up:.0f} | {plain / looked_up:.3f} |||"
+        )
 
 
 def _bench(models: dict[str, Path], speculate: str, dtype: str, together: int) -> Bench:

@@ -25,6 +25,8 @@ ROOM = 10**7
 # Blocks of one model that fit: fewer than a single sequence has.
 TINY = 5
 
+pytestmark = pytest.mark.usefixtures("native_kernels")
+
 
 @pytest.fixture(scope="module")
 def engines(kept_compilations: CompileCache) -> Iterator[dict[str, Bench]]:
@@ -116,7 +118,6 @@ def _requests(rng: random.Random, model: str) -> list[dict[str, Any]]:
     return requests
 
 
-@pytest.mark.usefixtures("native_kernels")
 @pytest.mark.parametrize("model", [*DECODERS, WITH_ENCODER])
 def test_answers_are_the_same_to_the_last_bit_whatever_is_kept(
     engines: dict[str, Bench], model: str
@@ -157,9 +158,41 @@ def test_a_prompt_that_was_read_before_is_copied_but_for_its_last_block(on: Benc
 
 
 def test_the_last_token_is_read_in_any_case(on: Bench) -> None:
-    prompt = _prompt(2, 2 * BLOCK)
+    prompt = _prompt(2, 3 * BLOCK)
     _run(on, prompt)
-    assert _run(on, prompt).run.cached_prompt_tokens == 2 * BLOCK - 1
+    assert _run(on, prompt).run.cached_prompt_tokens == 3 * BLOCK - 1
+
+
+@pytest.mark.parametrize(
+    ("length", "shared", "copied"),
+    [
+        # A short piece reads all of it.
+        (SHORT_PIECE, BLOCK, 0),
+        # A whole piece reads what is left, as it reads all of it.
+        (2 * BLOCK + SHORT_PIECE, BLOCK, 0),
+        (2 * BLOCK + SHORT_PIECE, 2 * BLOCK, 2 * BLOCK),
+    ],
+)
+def test_what_is_shared_is_copied_only_if_the_rest_takes_less_to_read(
+    on: Bench, length: int, shared: int, copied: int
+) -> None:
+    seed = 1000 * length + shared
+    common = _prompt(seed, shared)
+    _run(on, common)
+    hits = on.parts.prefixes.reports[MODEL].hit_tokens
+    run = _run(on, [*common, *_prompt(seed + 1, length - shared)])
+    assert run.run.cached_prompt_tokens == copied
+    assert on.parts.prefixes.reports[MODEL].hit_tokens == hits + copied
+
+
+def test_prompts_are_read_together_if_a_copy_would_save_nothing(on: Bench) -> None:
+    prompt = _prompt(11, SHORT_PIECE)
+    with on.admission_held(MODEL):
+        runs = [on.submit(MODEL, prompt, max_new_tokens=4) for _ in range(2)]
+    for run in runs:
+        run.wait()
+    assert [run.run.cached_prompt_tokens for run in runs] == [0, 0]
+    assert runs[0].token_ids == runs[1].token_ids
 
 
 def test_a_conversation_continues_after_its_last_answer(on: Bench) -> None:
@@ -224,7 +257,6 @@ def test_memory_stays_within_its_budget(engines: dict[str, Bench]) -> None:
     assert reports[MODEL].evictions > 0
 
 
-@pytest.mark.usefixtures("native_kernels")
 @pytest.mark.parametrize("holds", [False, True], ids=["kept", "running"])
 def test_prompts_read_in_one_call_begin_with_what_they_share(
     engines: dict[str, Bench], together: Bench, *, holds: bool

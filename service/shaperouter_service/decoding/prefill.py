@@ -29,6 +29,27 @@ from shaperouter_service.models import Model
 SHORT_PIECE = 32
 
 
+def computed_positions(tokens: int, piece: int, *, reads_short: bool) -> int:
+    """Number of positions of a row that are computed to read the last tokens of a prompt.
+
+    Args:
+        tokens: How many.
+        piece: Maximum number of tokens per call.
+        reads_short: Whether few tokens are read as a short piece; see `reads_short`.
+    """
+    whole, rest = divmod(tokens, piece)
+    last = SHORT_PIECE if reads_short and rest <= SHORT_PIECE else piece
+    return whole * piece + (last if rest else 0)
+
+
+def reads_short(model: Model, piece: int) -> bool:
+    """Whether calls that read at most `piece` tokens of a prompt have a loop for short pieces.
+
+    Without the kernels the loop would contain all layers, and take long to compile.
+    """
+    return model.weights.is_packed and piece > SHORT_PIECE and not model.family.max_source_length
+
+
 class Piece(NamedTuple):
     """A piece of prompts that was read.
 
@@ -161,12 +182,8 @@ class PrefillProgram(Program):
 
     @property
     def _reads_short(self) -> bool:
-        """Whether it has a loop for short pieces.
-
-        Without the kernels the loop would contain all layers, and take long to compile.
-        """
-        has_more = bool(self.source_length) or self.scores
-        return self.model.weights.is_packed and self.piece > SHORT_PIECE and not has_more
+        """Whether it has a loop for short pieces."""
+        return reads_short(self.model, self.piece) and not self.scores
 
     @property
     def label(self) -> str:

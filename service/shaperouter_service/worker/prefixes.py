@@ -6,12 +6,15 @@ else, so with the native kernels they have the same bits whoever has computed th
 
 A run takes no part if a model with an encoder serves it, because its keys and values depend on the
 source, too, or while it reports log-probabilities of its prompt, for which all of it must be read.
+A copy is made only if the rest then takes fewer or shorter pieces to read: a piece takes the same
+time whatever part of it is needed.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shaperouter_service.decoding import Batch
+from shaperouter_service.decoding.prefill import computed_positions, reads_short
 from shaperouter_service.models import Model
 from shaperouter_service.routing.prefixes import BLOCK, block_keys
 from shaperouter_service.worker.prefix_cache import PrefixCache
@@ -37,10 +40,17 @@ NOTHING = Shared()
 class Prefixes:
     """Finds and copies what the runs of a lane share. Only the device thread may use it."""
 
-    def __init__(self, model: Model, cache: PrefixCache) -> None:
-        """Takes the model of the lane, and the cache of the worker."""
+    def __init__(self, model: Model, cache: PrefixCache, *, piece: int) -> None:
+        """Takes the model of the lane, and the cache of the worker.
+
+        Args:
+            model: The model.
+            cache: The cache.
+            piece: Maximum number of tokens of a prompt that one call reads.
+        """
         self._model = model
         self._cache = cache
+        self._piece, self._reads_short = piece, reads_short(model, piece)
         self._is_on = cache.max_bytes > 0 and not model.family.max_source_length
 
     def read_next(self, waiting: Sequence[Run], runs: Sequence[Run]) -> dict[Run, Shared]:
@@ -105,7 +115,7 @@ class Prefixes:
         return run.prefix_keys
 
     def _find(self, run: Run, runs: Sequence[Run]) -> Shared:
-        """The longest beginning of a run's prompt that can be copied."""
+        """The longest beginning of a run's prompt that can be copied, if that saves a piece."""
         if run.scores:
             return NOTHING
         keys = self._keys(run)
@@ -114,18 +124,35 @@ class Prefixes:
             if (common := _common(keys, self._keys(other))) > blocks:
                 blocks, holder = common, other
         # The last token is read in any case, for its logits.
-        return Shared(tokens=min(blocks * BLOCK, run.read_tokens - 1), holder=holder)
+        tokens = min(blocks * BLOCK, run.read_tokens - 1)
+        return Shared(tokens=tokens, holder=holder) if self._saves(run, tokens, 0) else NOTHING
+
+    def _saves(self, run: Run, tokens: int, before: int) -> bool:
+        """Whether fewer or shorter pieces read the rest of a run's prompt.
+
+        Args:
+            run: The run.
+            tokens: Tokens that are copied.
+            before: Tokens that are copied otherwise.
+        """
+        rest, other = (
+            computed_positions(run.read_tokens - copied, self._piece, reads_short=self._reads_short)
+            for copied in (tokens, before)
+        )
+        return rest < other
 
     def _repeats(self, run: Run, shared: Shared, earlier: dict[Run, Shared]) -> bool:
-        """Whether an earlier run reads most of what this one still has to read."""
+        """Whether an earlier run reads most of what this one still has to read.
+
+        What is left then must take fewer or shorter pieces, or both are read in one call.
+        """
         if run.scores:
             return False
         unread = run.read_tokens - shared.tokens
         keys = self._keys(run)
-        return any(
-            2 * (_common(keys, self._keys(other)) * BLOCK - shared.tokens) >= unread
-            for other in earlier
-        )
+        common = max((_common(keys, self._keys(other)) * BLOCK for other in earlier), default=0)
+        copied = min(common, run.read_tokens - 1)
+        return 2 * (common - shared.tokens) >= unread and self._saves(run, copied, shared.tokens)
 
 
 def _common(keys: Sequence[bytes], others: Sequence[bytes]) -> int:

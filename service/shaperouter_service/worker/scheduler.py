@@ -127,7 +127,7 @@ class LaneScheduler:
         self._graphs = graphs
         self.covers = Covers(model.name, ladders, graphs, beams=beams)
         self.encoded = encoded
-        self._prefixes = Prefixes(model, prefixes)
+        self._prefixes = Prefixes(model, prefixes, piece=ladders.prefill_piece)
         self._watchdog = watchdog
         self._recorder = recorder
         self._lock = threading.Lock()
