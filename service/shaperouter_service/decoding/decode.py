@@ -15,7 +15,7 @@ from shaperouter_service.decoding.beams import BeamSearch
 from shaperouter_service.decoding.constraints import Constraints
 from shaperouter_service.decoding.no_speech import no_speech_probability, reads_no_speech
 from shaperouter_service.decoding.options import Options
-from shaperouter_service.decoding.program import Program
+from shaperouter_service.decoding.program import Program, pack
 from shaperouter_service.decoding.sampling import Sampling
 from shaperouter_service.decoding.search import Logprobs, Search
 from shaperouter_service.decoding.speculation import Checked, check, propose
@@ -197,21 +197,21 @@ class DecodeProgram(Program):
                 of a step; no row that has a constraint. A call ends early once a row has MAX_STEPS
                 new tokens, or needs more than T positions.
         """
-        mask = np.zeros([self.rows], np.bool_)
-        mask[list(active)] = True
         logits = self._no_logits if batch.logits is None else batch.logits
         inputs = _Inputs(
-            batch.state,
+            batch.state_on_device,
             batch.options_on_device,
             logits,
-            mask,
-            np.int32(steps),
+            _mask(self.rows, tuple(active)),
+            _number(steps),
             self._stopping(stopping) if stopping else self._no_stopping,
             Constraints.of(self._constraint_specs, allowed) if allowed else self._no_constraints,
             self._proposals(proposals),
         )
-        outputs = self._run(batch, inputs)
-        batch.state = outputs.state
+        tensors = self._call(batch, inputs)
+        outputs = pack(self._structure, (tensor.numpy() for tensor in tensors))
+        # They come first.
+        batch.advance(outputs.state, pack(self._structure.state, iter(tensors)))
         lengths, prompt_lengths = batch.state.lengths, batch.state.prompt_lengths
         if not np.any((lengths == prompt_lengths) & (lengths > 0)):
             batch.logits = None
@@ -465,6 +465,23 @@ class DecodeProgram(Program):
         )
         hidden = family.forward(weights, newest, position, attend)  # [R, B, E]
         return family.logits(weights, hidden), attend.caches
+
+
+# Made once, as it takes longer to make a tensor than to use it.
+
+
+@functools.lru_cache(maxsize=256)
+def _mask(rows: int, active: tuple[int, ...]) -> tf.Tensor:
+    """The active rows: [R] bool."""
+    mask = np.zeros([rows], np.bool_)
+    mask[list(active)] = True
+    return tf.constant(mask)
+
+
+@functools.lru_cache(maxsize=MAX_STEPS + 1)
+def _number(steps: int) -> tf.Tensor:
+    """A number of steps: int32."""
+    return tf.constant(steps)
 
 
 def _with_no_speech(state: State, logits: tf.Tensor, options: Options, alive: tf.Tensor) -> State:
