@@ -147,7 +147,7 @@ class DecodeProgram(Program):
         # Created once, since these placeholders are as large as the real inputs.
         self._no_stopping: Any = ()
         if beams > 1:
-            self._no_stopping = tf.zeros(self._stopping_shape, tf.uint8)
+            self._no_stopping = tf.zeros(self._bits_shape, tf.uint8)
         self._no_constraints: Any = ()
         if not model.family.has_transcript:
             self._no_constraints = tf.nest.map_structure(
@@ -204,8 +204,8 @@ class DecodeProgram(Program):
             logits,
             _mask(self.rows, tuple(active)),
             _number(steps),
-            self._stopping(stopping) if stopping else self._no_stopping,
-            Constraints.of(self._constraint_specs, allowed) if allowed else self._no_constraints,
+            self._bits(stopping) if stopping else self._no_stopping,
+            self._constraints(allowed) if allowed else self._no_constraints,
             self._proposals(proposals),
         )
         tensors = self._call(batch, inputs)
@@ -228,16 +228,19 @@ class DecodeProgram(Program):
         return limits
 
     @property
-    def _stopping_shape(self) -> list[int]:
+    def _bits_shape(self) -> list[int]:
         return [self.rows, self.beams, math.ceil(self.model.family.vocab_size / 8)]
 
     @property
     def _constraint_specs(self) -> Constraints:
         return Constraints.specs(self.rows, self.beams, self.model.family.vocab_size)
 
-    def _stopping(self, stopping: TokenBits) -> np.ndarray:
-        whole = np.zeros(self._stopping_shape, np.uint8)
-        for row, hypotheses in stopping.items():
+    def _constraints(self, allowed: TokenBits) -> Constraints:
+        return Constraints(_mask(self.rows, tuple(allowed)), self._bits(allowed))
+
+    def _bits(self, bits: TokenBits) -> np.ndarray:
+        whole = np.zeros(self._bits_shape, np.uint8)
+        for row, hypotheses in bits.items():
             whole[row, : len(hypotheses)] = hypotheses
         return whole
 
@@ -278,7 +281,7 @@ class DecodeProgram(Program):
                 else tf.TensorSpec([self.rows, family.vocab_size], tf.float32),
                 active=tf.TensorSpec([self.rows], tf.bool),
                 steps=tf.TensorSpec([], tf.int32),
-                stopping=() if self.beams == 1 else tf.TensorSpec(self._stopping_shape, tf.uint8),
+                stopping=() if self.beams == 1 else tf.TensorSpec(self._bits_shape, tf.uint8),
                 constraints=() if family.has_transcript else self._constraint_specs,
                 proposals=tf.TensorSpec([self.rows], tf.int32) if self.checks_proposals else (),
             )
@@ -471,10 +474,10 @@ class DecodeProgram(Program):
 
 
 @functools.lru_cache(maxsize=256)
-def _mask(rows: int, active: tuple[int, ...]) -> tf.Tensor:
-    """The active rows: [R] bool."""
+def _mask(rows: int, chosen: tuple[int, ...]) -> tf.Tensor:
+    """Whether each row is one of those chosen: [R] bool."""
     mask = np.zeros([rows], np.bool_)
-    mask[list(active)] = True
+    mask[list(chosen)] = True
     return tf.constant(mask)
 
 

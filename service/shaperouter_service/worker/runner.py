@@ -62,9 +62,7 @@ class Runner:
             until = asyncio.get_running_loop().time() + seconds
         events: asyncio.Queue[Event] = asyncio.Queue()
         coalescer = TokenCoalescer(request.tokens_interval_seconds)
-        run = make_run(
-            request, model, partial(_emit, coalescer, partial(self._inbox.put, events))
-        )
+        run = make_run(request, model, partial(_emit, coalescer, partial(self._inbox.put, events)))
         if request.options["stop"]:
             # In a thread, because the tokenizer is loaded on first use.
             run.stop_tokens = await asyncio.to_thread(
