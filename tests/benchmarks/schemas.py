@@ -245,7 +245,7 @@ def _measure(rounds: int) -> None:
 
 def _compare(name: str, measured: Callable[[bool], float], rounds: int) -> None:
     # The first rounds find graphs that are not tight yet.
-    for _ in range(3):
+    for _ in range(10):
         measured(True), measured(False)
     pairs = [(measured(True), measured(False)) for _ in range(rounds)]
     ratios = sorted(with_it / without for with_it, without in pairs)

@@ -1,5 +1,6 @@
 """Rows keep all values of their requests when batches change their shape or swap rows."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -181,3 +182,19 @@ def test_caches_are_freed_with_their_batch(model: Model) -> None:
     for _ in range(8):
         Batch.of_shape(model, shape, beams=1)
     assert process.memory_info().rss - before < 2 * size
+
+
+def test_a_call_gets_what_changed_after_the_call_before_it(model: Model) -> None:
+    batch = _filled(model, rows=2, beams=1, length=16)
+    other = _filled(model, rows=2, beams=1, length=16, seed=1)
+    changes: list[Callable[[], None]] = [
+        lambda: batch.begin(1, [4, 5, 6], Options.of(max_new_tokens=9)),
+        lambda: batch.copy_row(1, other, 0),
+        lambda: batch.record_no_speech(()),
+        lambda: batch.reshape([1], Shape(rows=2, length=32, source_length=0)),
+    ]
+    for change in changes:
+        batch.advance(batch.state, tf.nest.map_structure(tf.constant, batch.state))
+        assert batch.state_on_device is not batch.state
+        change()
+        assert batch.state_on_device is batch.state

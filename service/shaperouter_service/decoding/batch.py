@@ -27,7 +27,8 @@ class Batch:
         length: T, positions for tokens.
         source_length: S, positions for the source; 0 without an encoder.
         caches: Keys and values, on the device.
-        state: Tokens and scores, on the host.
+        state: Tokens and scores, on the host; only programs, `begin`, `reshape` and `copy_row`
+            change it.
         options: Options, on the host; only `begin`, `reshape` and `copy_row` change them.
         logits: [R, V] float32, logits of rows without a new token yet; None if no row has any.
     """
@@ -48,6 +49,7 @@ class Batch:
         self.source_length = source_length
         self.caches = Caches(model, self.shape) if caches is None else caches
         self.state = self._empty_state()
+        self._state_on_device: State | None = None
         self.options = self._no_options()
         self._options_on_device: Options | None = None
         self.logits: np.ndarray | None = None
@@ -83,6 +85,20 @@ class Batch:
         if self._options_on_device is None:
             self._options_on_device = tf.nest.map_structure(tf.constant, self.options)
         return self._options_on_device
+
+    @property
+    def state_on_device(self) -> State:
+        """State as tensors, which a call gets from the call before it."""
+        return self.state if self._state_on_device is None else self._state_on_device
+
+    def advance(self, state: State, on_device: State) -> None:
+        """Takes the state that a call has left, on the host and as tensors."""
+        self.state, self._state_on_device = state, on_device
+
+    def record_no_speech(self, probabilities: Any) -> None:
+        """Takes what a call has found: [R] float32; empty for models that do not transcribe."""
+        self.state = self.state._replace(no_speech=probabilities)
+        self._state_on_device = None
 
     def begin(
         self,
@@ -120,7 +136,7 @@ class Batch:
             tf.nest.flatten(self.options), tf.nest.flatten(options), strict=True
         ):
             field[row] = value[0]
-        self._options_on_device = None
+        self._state_on_device = self._options_on_device = None
 
     def reshape(self, kept: Sequence[int], shape: Shape) -> None:
         """Changes the shape.
@@ -134,7 +150,7 @@ class Batch:
         self.rows, self.length, self.source_length = shape
         self.state = self._empty_state()
         self.options = self._no_options()
-        self._options_on_device = None
+        self._state_on_device = self._options_on_device = None
         for row, old_row in enumerate(kept):
             self._copy_small(row, state, options, old_row)
         self.logits = None
@@ -145,7 +161,7 @@ class Batch:
         """Copies a request from another batch into a free row."""
         self.caches.copy_row(row, source.caches, source_row)
         self._copy_small(row, source.state, source.options, source_row)
-        self._options_on_device = None
+        self._state_on_device = self._options_on_device = None
         if source.logits is not None:
             self._logits()[row] = source.logits[source_row]
 

@@ -5,10 +5,8 @@ ever compiles a graph.
 """
 
 import math
-from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 
@@ -31,21 +29,6 @@ class Constraints(NamedTuple):
             applies=tf.TensorSpec([rows], tf.bool),
             allowed=tf.TensorSpec([rows, beams, math.ceil(vocab_size / 8)], tf.uint8),
         )
-
-    @classmethod
-    def of(cls, specs: "Constraints", allowed: Mapping[int, Sequence[np.ndarray]]) -> "Constraints":
-        """The constraints of some rows.
-
-        Args:
-            specs: Static shapes.
-            allowed: For each row with a constraint and each hypothesis in use, its bits.
-        """
-        applies = np.zeros(specs.applies.shape, np.bool_)
-        bits = np.zeros(specs.allowed.shape, np.uint8)
-        for row, hypotheses in allowed.items():
-            applies[row] = True
-            bits[row, : len(hypotheses)] = hypotheses
-        return cls(applies, bits)
 
     def per_hypothesis(self) -> "Constraints":
         """The constraints of R * B hypotheses: [R * B] and [R * B, ceil(V / 8)]."""

@@ -15,7 +15,7 @@ from shaperouter_service.decoding.beams import BeamSearch
 from shaperouter_service.decoding.constraints import Constraints
 from shaperouter_service.decoding.no_speech import no_speech_probability, reads_no_speech
 from shaperouter_service.decoding.options import Options
-from shaperouter_service.decoding.program import Program
+from shaperouter_service.decoding.program import Program, pack
 from shaperouter_service.decoding.sampling import Sampling
 from shaperouter_service.decoding.search import Logprobs, Search
 from shaperouter_service.decoding.speculation import Checked, check, propose
@@ -147,7 +147,7 @@ class DecodeProgram(Program):
         # Created once, since these placeholders are as large as the real inputs.
         self._no_stopping: Any = ()
         if beams > 1:
-            self._no_stopping = tf.zeros(self._stopping_shape, tf.uint8)
+            self._no_stopping = tf.zeros(self._bits_shape, tf.uint8)
         self._no_constraints: Any = ()
         if not model.family.has_transcript:
             self._no_constraints = tf.nest.map_structure(
@@ -197,21 +197,21 @@ class DecodeProgram(Program):
                 of a step; no row that has a constraint. A call ends early once a row has MAX_STEPS
                 new tokens, or needs more than T positions.
         """
-        mask = np.zeros([self.rows], np.bool_)
-        mask[list(active)] = True
         logits = self._no_logits if batch.logits is None else batch.logits
         inputs = _Inputs(
-            batch.state,
+            batch.state_on_device,
             batch.options_on_device,
             logits,
-            mask,
-            np.int32(steps),
-            self._stopping(stopping) if stopping else self._no_stopping,
-            Constraints.of(self._constraint_specs, allowed) if allowed else self._no_constraints,
+            _mask(self.rows, tuple(active)),
+            _number(steps),
+            self._bits(stopping) if stopping else self._no_stopping,
+            self._constraints(allowed) if allowed else self._no_constraints,
             self._proposals(proposals),
         )
-        outputs = self._run(batch, inputs)
-        batch.state = outputs.state
+        tensors = self._call(batch, inputs)
+        outputs = pack(self._structure, (tensor.numpy() for tensor in tensors))
+        # They come first.
+        batch.advance(outputs.state, pack(self._structure.state, iter(tensors)))
         lengths, prompt_lengths = batch.state.lengths, batch.state.prompt_lengths
         if not np.any((lengths == prompt_lengths) & (lengths > 0)):
             batch.logits = None
@@ -228,16 +228,19 @@ class DecodeProgram(Program):
         return limits
 
     @property
-    def _stopping_shape(self) -> list[int]:
+    def _bits_shape(self) -> list[int]:
         return [self.rows, self.beams, math.ceil(self.model.family.vocab_size / 8)]
 
     @property
     def _constraint_specs(self) -> Constraints:
         return Constraints.specs(self.rows, self.beams, self.model.family.vocab_size)
 
-    def _stopping(self, stopping: TokenBits) -> np.ndarray:
-        whole = np.zeros(self._stopping_shape, np.uint8)
-        for row, hypotheses in stopping.items():
+    def _constraints(self, allowed: TokenBits) -> Constraints:
+        return Constraints(_mask(self.rows, tuple(allowed)), self._bits(allowed))
+
+    def _bits(self, bits: TokenBits) -> np.ndarray:
+        whole = np.zeros(self._bits_shape, np.uint8)
+        for row, hypotheses in bits.items():
             whole[row, : len(hypotheses)] = hypotheses
         return whole
 
@@ -278,7 +281,7 @@ class DecodeProgram(Program):
                 else tf.TensorSpec([self.rows, family.vocab_size], tf.float32),
                 active=tf.TensorSpec([self.rows], tf.bool),
                 steps=tf.TensorSpec([], tf.int32),
-                stopping=() if self.beams == 1 else tf.TensorSpec(self._stopping_shape, tf.uint8),
+                stopping=() if self.beams == 1 else tf.TensorSpec(self._bits_shape, tf.uint8),
                 constraints=() if family.has_transcript else self._constraint_specs,
                 proposals=tf.TensorSpec([self.rows], tf.int32) if self.checks_proposals else (),
             )
@@ -465,6 +468,23 @@ class DecodeProgram(Program):
         )
         hidden = family.forward(weights, newest, position, attend)  # [R, B, E]
         return family.logits(weights, hidden), attend.caches
+
+
+# Made once, as it takes longer to make a tensor than to use it.
+
+
+@functools.lru_cache(maxsize=256)
+def _mask(rows: int, chosen: tuple[int, ...]) -> tf.Tensor:
+    """Whether each row is one of those chosen: [R] bool."""
+    mask = np.zeros([rows], np.bool_)
+    mask[list(chosen)] = True
+    return tf.constant(mask)
+
+
+@functools.lru_cache(maxsize=MAX_STEPS + 1)
+def _number(steps: int) -> tf.Tensor:
+    """A number of steps: int32."""
+    return tf.constant(steps)
 
 
 def _with_no_speech(state: State, logits: tf.Tensor, options: Options, alive: tf.Tensor) -> State:

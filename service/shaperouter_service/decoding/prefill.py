@@ -174,7 +174,7 @@ class PrefillProgram(Program):
             next_tokens[:, : known.shape[1]] = known
             inputs = inputs._replace(next_tokens=next_tokens, likeliest=np.bool_(likeliest))
         outputs = self._run(batch, inputs)
-        batch.state = batch.state._replace(no_speech=outputs.no_speech)
+        batch.record_no_speech(outputs.no_speech)
         is_last = longest <= end
         if is_last and not batch.state.has_source:
             batch.logits = outputs.logits

@@ -61,7 +61,8 @@ class Runner:
             seconds = seconds_to_wait(seconds_left, WORKER_MARGINS)
             until = asyncio.get_running_loop().time() + seconds
         events: asyncio.Queue[Event] = asyncio.Queue()
-        run = make_run(request, model, partial(self._inbox.put, events))
+        coalescer = TokenCoalescer(request.tokens_interval_seconds)
+        run = make_run(request, model, partial(_emit, coalescer, partial(self._inbox.put, events)))
         if request.options["stop"]:
             # In a thread, because the tokenizer is loaded on first use.
             run.stop_tokens = await asyncio.to_thread(
@@ -85,12 +86,11 @@ class Runner:
                 send(RunCompletion(finish_reason=FinishReason.STOP))
                 return
         engine.submit(run, request.model)
-        coalescer = TokenCoalescer(request.tokens_interval_seconds)
         trace = RunTrace(run, request.model)
         error = ""
         try:
             async with asyncio.timeout_at(until):
-                end = await _relay(events, coalescer, trace, send)
+                end = await _relay(events, trace, send)
             if isinstance(end, Failed):
                 error = str(end.error)
                 raise end.error
@@ -129,21 +129,26 @@ class _Inbox:
             queue.put_nowait(event)
 
 
+def _emit(coalescer: TokenCoalescer, put: Callable[[Event], None], event: Event) -> None:
+    """Passes on an event of the device thread, and tokens only as often as they are wanted."""
+    if isinstance(event, NewTokens):
+        if tokens := coalescer.add(event):
+            put(tokens)
+        return
+    if tokens := coalescer.flush():
+        put(tokens)
+    put(event)
+
+
 async def _relay(
-    events: asyncio.Queue[Event],
-    coalescer: TokenCoalescer,
-    trace: RunTrace,
-    send: Callable[[RunEvent], None],
+    events: asyncio.Queue[Event], trace: RunTrace, send: Callable[[RunEvent], None]
 ) -> Ended | Failed:
     """Sends a run's events until its end, which is returned."""
     while True:
         event = await events.get()
         trace.note(event)
-        tokens = coalescer.add(event) if isinstance(event, NewTokens) else coalescer.flush()
-        if tokens:
-            send(tokens)
         match event:
-            case Stalled() | Isolated() | PromptLogprobs():
+            case NewTokens() | Stalled() | Isolated() | PromptLogprobs():
                 send(event)
             case Ended() | Failed():
                 return event

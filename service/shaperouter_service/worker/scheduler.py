@@ -198,6 +198,11 @@ class LaneScheduler:
         Returns:
             Whether the device did anything. If not, only an event can change that.
         """
+        if not self._runs and not self.queued:
+            # Most lanes are empty, and take a turn with each turn of another one.
+            self.owed_seconds = 0.0
+            self._measure()
+            return False
         self._drop_cancelled(keeps=True)
         self._return_queued()
         self.admit()
@@ -209,12 +214,15 @@ class LaneScheduler:
             # Streams that wait for a compilation cannot use the time that they are owed.
             self.owed_seconds = 0.0
             read = self.read(runs)
+        self._measure()
+        return read or decoded
+
+    def _measure(self) -> None:
         batches = {run.batch for run in self._runs if run.batch is not None}
         self.cache_bytes = sum(batch.caches.bytes for batch in batches)
         if self.beams == 1:
             # Counted once, because all lanes of the model share them.
             self.cache_bytes += self.encoded.size
-        return read or decoded
 
     def let_go(self) -> None:
         """Drops cancelled runs and, if the lane drains, returns the queued ones.

@@ -43,9 +43,17 @@ class Changes:
         self._loop = loop
         self._watchers: set[asyncio.Event] = set()
         self._closed = False
+        # Whether all watchers were woken since the last one of them looked.
+        self._notified = False
 
     def notify(self) -> None:
-        """Wakes every watcher; may be called from any thread, also after the loop's end."""
+        """Wakes every watcher; may be called from any thread, also after the loop's end.
+
+        It is called after each chunk, so it leaves the loop alone until a watcher has looked.
+        """
+        if self._notified:
+            return
+        self._notified = True
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._set_all)
 
@@ -65,6 +73,7 @@ class Changes:
         try:
             while not self._closed:
                 event.clear()
+                self._notified = False
                 yield
                 await asyncio.sleep(WATCH_INTERVAL)
                 with contextlib.suppress(TimeoutError):

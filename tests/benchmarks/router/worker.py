@@ -21,6 +21,7 @@ from shaperouter_service.rpc.server import listen, make_server
 from shaperouter_service.system.drain import Drain
 from shaperouter_service.wire.snapshots import snapshot_from_message
 from shaperouter_service.worker.engine import Engine
+from shaperouter_service.worker.repository import ModelRepository
 from shaperouter_service.worker.run import Ended, Run
 from shaperouter_service.worker.server import SERVICE, Changes, WorkerServicer
 
@@ -112,7 +113,8 @@ async def _serve(address: str) -> None:
     server = make_server([SERVICE])
     changes = Changes(asyncio.get_running_loop())
     engine = cast("Engine", InstantEngine(changes))
-    WorkerServicer(engine, changes, Drain(), "worker-0").add_to(server)
+    repository = ModelRepository(engine, None, [MODEL], changes.notify)
+    WorkerServicer(engine, repository, changes, Drain(), "worker-0").add_to(server)
     server.add_generic_rpc_handlers([BareAnswers()])
     listen(server, address)
     await server.start()
