@@ -35,7 +35,7 @@ export class Rates {
     fill(
       element,
       ...this.views.map((view) => view.box),
-      h("div.rate", {}, h("h2", {}, "Share of padding"), h("p", {}, this.share), h("p.small", {}, "of device time since the start")),
+      h("div.rate", {}, h("h2", {}, "Share of padding"), h("p", {}, this.share), h("p.small", {}, "of all device time")),
       h("div.rate", {}, h("h2", {}, "Requests now"), h("p", {}, this.load), h("p.small", {}, "running, waiting")),
     );
     setInterval(() => this.sample(), 1000);
