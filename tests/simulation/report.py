@@ -65,7 +65,7 @@ TABLES: Sequence[tuple[str, str, Sequence[Column]]] = (
     ),
     (
         "policies",
-        "8 workers at 9 requests/s each",
+        "Ways to choose one of 8 workers, at 9 requests/s each",
         (
             ("shapes", _named("shapes")),
             ("chosen by", _named("policy")),
@@ -77,7 +77,7 @@ TABLES: Sequence[tuple[str, str, Sequence[Column]]] = (
     ),
     (
         "ladders",
-        "4 workers at 9 requests/s each",
+        "Ladders of 4 workers, at 9 requests/s each",
         (
             ("shapes", _named("shapes")),
             ("ladder", _named("ladder")),
@@ -107,7 +107,7 @@ TABLES: Sequence[tuple[str, str, Sequence[Column]]] = (
         (
             ("fleet", _named("fleet")),
             ("refused", _of("refused", "d")),
-            ("most workers", lambda _, figures: str(max(figures["workers_at"].values()))),
+            ("max. workers", lambda _, figures: str(max(figures["workers_at"].values()))),
             *FIRST,
         ),
     ),

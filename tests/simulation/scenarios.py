@@ -1,4 +1,4 @@
-"""What is simulated, and what it answers."""
+"""The simulated scenarios, and the question that each answers."""
 
 import dataclasses
 import math
@@ -159,7 +159,7 @@ def autoscaling(costs: MeasuredCosts) -> Iterator[Row]:
 
 
 def routers(costs: MeasuredCosts) -> Iterator[Row]:
-    """Where one router ends, and what several that share nothing cost."""
+    """The limit of one router, and the cost of several that share nothing."""
     for workers in (1, 2, 5, 10, 20, 30, 50, 70, 100, 200, 500, 1000):
         watching, request = _router_costs(costs, workers)
         left = max(0.0, ROUTER_SHARE - watching)
@@ -197,7 +197,7 @@ def routers_for(costs: MeasuredCosts, workers: int, rate: float) -> int:
 
 
 def _router_costs(costs: MeasuredCosts, workers: int) -> tuple[float, float]:
-    """A router's cores to watch workers that are busy, and its seconds for a request."""
+    """A router's cores for watching busy workers, and its seconds for a request."""
     watching = workers / WATCH_INTERVAL * GRAPHS * costs.report_seconds
     deciding = workers * costs.option_seconds
     return watching, costs.router_seconds + CHUNKS * costs.chunk_seconds + deciding
