@@ -68,7 +68,7 @@ class _Deployer:
             )
 
     async def tell(self) -> None:
-        """Tells workers what they have not been told."""
+        """Sends the router's orders to the workers that lack them."""
         orders = self._revisions.orders(self._fleet.router_id)
         links = self._fleet.links()
         self._sent = {worker: sent for worker, sent in self._sent.items() if worker in links}

@@ -4,15 +4,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-# Between the name and the digest in what workers call a revision. No name contains it.
+# Separates name and digest in workers' names of revisions. No name contains it.
 _MARK = "@"
 
-# Digits of the digest in what workers call a revision: two revisions of a model never share them.
+# Digits of the digest in workers' names of revisions: enough that no two revisions share them.
 _DIGITS = 12
 
 
 def public_name(model: str) -> str:
-    """The name that requests use for a model, from what workers call one of its revisions."""
+    """The name that requests use for a model, from the worker's name of one of its revisions."""
     return model.partition(_MARK)[0]
 
 
@@ -41,12 +41,12 @@ class Revision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """What a service should have under one name.
+    """The revisions that a service should have under one name.
 
     Attributes:
         name: The name that requests use.
         version: Number of the deployment, higher than that of any before it; at least 1.
-        revisions: The revisions to have loaded; empty to serve the name no more.
+        revisions: The revisions to have loaded; empty if the name is no longer served.
         everywhere: Whether all workers should have it; else those that had the name at their start.
     """
 
@@ -56,7 +56,7 @@ class Deployment:
     everywhere: bool = False
 
     def __post_init__(self) -> None:
-        """Makes the revisions a tuple: deployments are compared, wherever they come from."""
+        """Makes the revisions a tuple, so that deployments from all sources compare equal."""
         object.__setattr__(self, "revisions", tuple(self.revisions))
 
     @property
@@ -65,7 +65,7 @@ class Deployment:
         return [revision for revision in self.revisions if revision.share > 0]
 
     def supersedes(self, other: "Deployment | None") -> bool:
-        """Whether it counts, and not the other one, whoever compares them."""
+        """Whether it replaces another deployment of its name; all processes agree on this."""
         return other is None or self._order > other._order
 
     @property
@@ -84,7 +84,7 @@ class RevisionState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RevisionReport:
-    """How far a revision is on a worker.
+    """The state of a revision on a worker.
 
     Attributes:
         model: What workers call the revision.
@@ -99,7 +99,7 @@ class RevisionReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """What a router tells workers about models.
+    """A router's message to workers: the models that it needs loaded.
 
     Attributes:
         router: Identifies the router's process.
@@ -113,7 +113,7 @@ class Orders:
 
 
 def newest(known: Mapping[str, Deployment], told: Iterable[Deployment]) -> dict[str, Deployment]:
-    """The deployments that count, by name, of those known and those told."""
+    """The newest deployment of each name, among those known and those told."""
     found = dict(known)
     for deployment in told:
         if deployment.supersedes(found.get(deployment.name)):

@@ -1,4 +1,4 @@
-"""The revisions that a router sends requests to, by the names that requests use."""
+"""The revisions to which a router sends requests, by the names that requests use."""
 
 import contextlib
 import random
@@ -11,7 +11,7 @@ from shaperouter_service.routing.deployments import Deployment, Orders, Revision
 class Revisions:
     """Follows deployments, and counts the requests that use each revision.
 
-    A deployment is first told and then followed: in between, the router prepares for its revisions.
+    The router learns of a deployment (`tell`), prepares for its revisions, and then follows it.
     Only the event loop may use it.
     """
 
@@ -35,7 +35,7 @@ class Revisions:
         self._on_release = callback
 
     def tell(self, deployments: Iterable[Deployment]) -> None:
-        """Takes deployments, of which the newest count."""
+        """Takes deployments; for each name, the newest one counts."""
         self._told = newest(self._told, deployments)
 
     def told(self, name: str) -> Deployment | None:
@@ -47,7 +47,7 @@ class Revisions:
         return [each for name, each in self._told.items() if self._followed.get(name) != each]
 
     def follow(self, deployment: Deployment) -> None:
-        """Sends further requests by a deployment, whose revisions the router is prepared for."""
+        """Sends further requests by a deployment; the router must be prepared for its revisions."""
         before = self.deployment(deployment.name).revisions
         self._followed[deployment.name] = deployment
         current = {revision.model for revision in deployment.revisions}
@@ -59,14 +59,14 @@ class Revisions:
         self.names = tuple(sorted(name for name in names if self.deployment(name).serving))
 
     def deployment(self, name: str) -> Deployment:
-        """The deployment of a name that is followed; version 0 is what workers started with."""
+        """The deployment that is followed for a name; version 0 has the model of the start."""
         if name in self._followed:
             return self._followed[name]
         started = self._started_with.get(name)
         return Deployment(name=name, version=0, revisions=[] if started is None else [started])
 
     def is_known(self, model: str) -> bool:
-        """Whether a name is what workers call a revision of a deployment that is followed."""
+        """Whether this is the worker's name of a revision in a deployment that is followed."""
         return any(
             model == revision.model
             for deployment in self._followed.values()
@@ -74,17 +74,17 @@ class Revisions:
         )
 
     def main(self, name: str) -> str:
-        """What workers call the revision with the largest share; the name itself if there is none.
+        """Returns the worker's name of the revision with the largest share, or the name itself.
 
-        A name that workers use is returned as it is.
+        A worker's name is returned unchanged.
         """
         serving = self.deployment(name).serving
         return max(serving, key=lambda revision: revision.share).model if serving else name
 
     def pick(self, name: str) -> str:
-        """What workers call the revision that the next request to a name gets, by their shares.
+        """Picks a revision for a request by the shares; returns the worker's name of the revision.
 
-        A name that workers use is returned as it is.
+        A worker's name is returned unchanged.
         """
         serving = self.deployment(name).serving
         if len(serving) < 2:
@@ -97,7 +97,7 @@ class Revisions:
         """Picks a revision for a request, and keeps it loaded inside the context.
 
         Yields:
-            What workers call the revision.
+            The worker's name of the revision.
         """
         model = self.pick(name)
         self._uses[model] += 1
@@ -112,7 +112,7 @@ class Revisions:
                     self._on_release()
 
     def orders(self, router: str) -> Orders:
-        """What the router tells workers, given what identifies it."""
+        """The router's orders for workers; `router` identifies its process."""
         return Orders(
             router=router,
             deployments=list(self._followed.values()),

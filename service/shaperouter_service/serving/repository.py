@@ -1,4 +1,4 @@
-"""Models that come and go while the service runs."""
+"""Loading and unloading models while the service runs."""
 
 import asyncio
 import dataclasses
@@ -47,15 +47,15 @@ class Repository:
         fleet_metrics: FleetMetrics,
         directory: Path | None,
     ) -> None:
-        """Takes what it changes.
+        """Takes the parts that it changes.
 
         Args:
             fleet: The workers.
             models: Describes loaded models.
-            tokenizers: The tokenizers of revisions, by what workers call them.
+            tokenizers: The tokenizers of revisions, by the workers' names of these.
             metrics: Metrics of requests, which get the names of further models.
             fleet_metrics: Counts changes.
-            directory: The model repository; None if models must not come and go.
+            directory: The model repository; None if models cannot be loaded and unloaded.
         """
         self._fleet = fleet
         self._catalog, self._revisions = fleet.catalog, fleet.catalog.revisions
@@ -74,7 +74,7 @@ class Repository:
     async def load(self, name: str, location: str, call: Call) -> ServedModel:
         """Loads a model, or a new revision of one, and sends further requests to it.
 
-        What served before serves on if that fails, or if the caller leaves.
+        If that fails, or if the caller leaves, the old revision keeps serving.
 
         Args:
             name: The name that requests use.
@@ -102,7 +102,7 @@ class Repository:
             return self._models.get(name)
 
     async def unload(self, name: str) -> None:
-        """Serves a model no more. Its requests end, and workers free its memory after that.
+        """Stops serving a model. Workers free its memory when its running requests have ended.
 
         Raises:
             FixedModelsError: Models must not come and go here.
@@ -165,7 +165,7 @@ class Repository:
         return Revision.of(name, digest=digest, location=location, share=1.0)
 
     async def _replace(self, name: str, before: Deployment, revision: Revision, call: Call) -> None:
-        """Has a revision loaded beside those that serve, and then sends it all requests."""
+        """Loads a revision beside those that serve, and then sends all requests to it."""
         kept = [each for each in before.revisions if each.model != revision.model]
         beside = self._next(name, [*kept, dataclasses.replace(revision, share=0.0)])
         log.info("loading model", model=name, revision=revision.model, location=revision.location)
@@ -194,7 +194,7 @@ class Repository:
             name=name,
             version=newest.version + 1,
             revisions=revisions,
-            # A model that workers were started with stays with those.
+            # A model that some workers were started with stays on these workers.
             everywhere=newest.everywhere or (newest.version == 0 and not newest.revisions),
         )
 
@@ -218,7 +218,7 @@ class Repository:
         raise StoppingError
 
     async def _loaded(self, deployment: Deployment, revision: Revision) -> None:
-        """Waits until every worker that has to load a revision can serve it.
+        """Waits until every worker that should have a revision can serve it.
 
         Raises:
             ModelNotLoadedError: A worker cannot load it, or died while it did.
@@ -231,7 +231,8 @@ class Repository:
             snapshots = self._catalog.snapshots()
             present = {snapshot.worker_id for snapshot in snapshots}
             for lost in loading - present:
-                # It may have needed too much memory; the next worker would need as much.
+                # The revision may have needed too much memory, and would need as much on the next
+                # worker.
                 why = f"{lost.name} was lost while it loaded it"
                 raise ModelNotLoadedError(deployment.name, why)
             waiting, ready = False, False
@@ -259,7 +260,7 @@ class Repository:
             raise OtherChangeError(deployment.name)
 
     def _digest(self, revision: Revision) -> str:
-        """The digest of a revision's files, which only workers know of those of their start."""
+        """The digest of a revision's files; only workers know it for models of their start."""
         if revision.digest:
             return revision.digest
         model = self._catalog.model(revision.model)

@@ -1,4 +1,4 @@
-"""The models that a worker has now, with the lanes and schedulers that serve them."""
+"""The models that are loaded on a worker, with the lanes and schedulers that serve them."""
 
 import dataclasses
 import functools
@@ -38,7 +38,7 @@ class ModelTable:
         ladders: The ladders of the models that generate tokens.
         lanes: Their lanes, by model and beam width.
         calls: The schedulers of the models that are called once.
-        prefixes: What the worker keeps of prompts and generated text.
+        prefixes: The cache of prefixes.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ModelTable:
         *,
         kernels: str | None,
     ) -> None:
-        """Starts without models; takes what their lanes and schedulers work with."""
+        """Starts without models; takes the parts that all lanes and schedulers share."""
         self._config = config
         self._graphs = graphs
         self._programs = programs
@@ -68,7 +68,7 @@ class ModelTable:
         self.calls: dict[str, CallScheduler] = {}
 
     def add(self, loaded: LoadedModels) -> None:
-        """Serves further models, which the table of graphs and the programs know already."""
+        """Serves further models; the table of graphs and the programs must know them already."""
         self._models = {**self._models, **loaded.models}
         self._call_models = {**self._call_models, **loaded.call_models}
         self._needs = {**self._needs, **loaded.needs}
@@ -82,7 +82,7 @@ class ModelTable:
         self.calls = {**self.calls, **made}
 
     def remove(self, name: str) -> None:
-        """Serves a model no more; it must have no runs and no calls."""
+        """Stops serving a model; it must have no runs and no calls."""
 
         def others(known: dict[str, T]) -> dict[str, T]:
             return {model: value for model, value in known.items() if model != name}
@@ -105,7 +105,7 @@ class ModelTable:
 
     @property
     def all_ladders(self) -> dict[str, Ladders | CallLadders]:
-        """The ladders of all models as they are now."""
+        """The present ladders of all models."""
         called = {name: scheduler.covers.ladders for name, scheduler in self.calls.items()}
         return {**self.ladders, **called}
 

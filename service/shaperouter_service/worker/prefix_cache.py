@@ -1,8 +1,8 @@
-"""Keys and values of the beginnings of sequences, kept for later requests that begin alike.
+"""A cache of keys and values of prefixes, for later requests with the same prefix.
 
-They are kept in blocks of `BLOCK` tokens, by the blocks' keys (`routing.prefixes`), as copies on
-the device. A block is kept only after the block before it and dropped only before it, so the blocks
-of a sequence that are kept are always its first ones.
+It has blocks of `BLOCK` tokens, which are copies on the device, by their keys
+(`routing.prefixes`). A block is added only after the block before it, and evicted before that
+block. So the cached blocks of a sequence are always its first ones.
 """
 
 import heapq
@@ -26,7 +26,7 @@ MAX_REPORTED_BLOCKS = 1024
 
 @dataclass(slots=True, eq=False)
 class _Block:
-    """A block that is kept.
+    """A cached block.
 
     Attributes:
         model: Name of the model.
@@ -35,9 +35,9 @@ class _Block:
         tensors: What `Caches.copy_block` returned.
         bytes: Its memory.
         digest: See `routing.prefixes.digest`.
-        children: Number of blocks kept that follow it in some sequence.
-        uses: How often it was kept or copied.
-        value: The blocks with the least are dropped first.
+        children: Number of cached blocks that follow it in some sequence.
+        uses: Number of times that it was cached or copied.
+        value: Blocks with the smallest value are evicted first.
     """
 
     model: str
@@ -59,7 +59,7 @@ class _ModelBlocks:
         blocks: By key; the least recently used is first.
         bytes: Memory of the blocks.
         hit_tokens: Tokens that were copied instead of read.
-        evictions: Blocks that were dropped.
+        evictions: Blocks that were evicted.
     """
 
     blocks: dict[bytes, _Block] = field(default_factory=dict)
@@ -69,18 +69,18 @@ class _ModelBlocks:
 
 
 class PrefixCache:
-    """The blocks that a worker keeps, of all its models.
+    """The cached blocks of all models of a worker.
 
     The device thread uses it, while another thread may add and remove models.
 
-    The value of a block is the tokens that it has saved for each byte, and a block that has not
-    been used for long loses its rank: each eviction raises the value of all later uses by the
-    evicted block's value (GreedyDual-Size-Frequency, Cherkasova 1998). A new block that is worth
-    less than all others is not kept, and ages them.
+    Eviction follows GreedyDual-Size-Frequency (Cherkasova 1998). The value of a block is the number
+    of tokens that it has saved for each byte. Each eviction raises the value of all later uses by
+    the evicted block's value, so blocks that are not used age. A new block that is worth less than
+    all others is not cached, and ages them.
 
     Attributes:
-        max_bytes: Maximum memory of all blocks; 0 keeps none.
-        reports: What routers get to know, by model. Replaced as a whole, so any thread may read it.
+        max_bytes: Maximum memory of all blocks; 0 turns the cache off.
+        reports: Reports to routers, by model. Replaced as a whole, so any thread may read it.
     """
 
     def __init__(self, models: Iterable[str], max_bytes: int) -> None:
@@ -100,13 +100,13 @@ class PrefixCache:
             self._report(name)
 
     def add(self, model: str) -> None:
-        """Takes a further model."""
+        """Adds a model."""
         with self._lock:
             self._models[model] = _ModelBlocks()
             self._report(model)
 
     def remove(self, model: str) -> None:
-        """Drops a model with its blocks, if it has any; it must have no runs."""
+        """Removes a model and its blocks, if there are any; the model must have no runs."""
         with self._lock:
             dropped = self._models.pop(model, None)
             if dropped is not None:
@@ -116,7 +116,7 @@ class PrefixCache:
                 self.reports = {name: kept for name, kept in self.reports.items() if name != model}
 
     def blocks(self, model: str, keys: Sequence[bytes]) -> list[Sequence[tf.Tensor]]:
-        """The blocks kept of a sequence, for `Caches.load_blocks`.
+        """The cached blocks of a sequence, for `Caches.load_blocks`.
 
         Args:
             model: Name of the model.
@@ -126,7 +126,7 @@ class PrefixCache:
         return [kept[key].tensors for key in keys[: self.length(model, keys)]]
 
     def length(self, model: str, keys: Sequence[bytes]) -> int:
-        """Number of blocks kept of a sequence."""
+        """Number of cached blocks of a sequence."""
         kept = self._models[model].blocks
         return next((index for index, key in enumerate(keys) if key not in kept), len(keys))
 
@@ -146,7 +146,7 @@ class PrefixCache:
             self._report(model)
 
     def keep(self, model: str, keys: Sequence[bytes], caches: Caches, row: int) -> None:
-        """Keeps copies of the first blocks of a row, as many as there is room for.
+        """Caches copies of the first blocks of a row, as many as there is room for.
 
         Args:
             model: Name of the model.
@@ -166,8 +166,8 @@ class PrefixCache:
             if block is None:
                 size = BLOCK * caches.bytes_per_token + _OVERHEAD
                 if not self._make_room(size, pinned):
-                    # The rest counts as kept and dropped at once, so that what is worth more now
-                    # ages, too.
+                    # The rest counts as cached and evicted at once, so that blocks of more value
+                    # age, too.
                     self._floor += (len(keys) - index) * BLOCK / size
                     break
                 tensors = caches.copy_block(row, index * BLOCK, BLOCK)
@@ -207,8 +207,8 @@ class PrefixCache:
     def _make_room(self, size: int, pinned: Collection[bytes]) -> bool:
         """Evicts blocks until a new one of `size` bytes has room; returns whether it has.
 
-        Blocks that are worth more than the new one stay, so that a long prompt of a single request
-        does not take the place of what many requests begin with.
+        Blocks that are worth more than the new one stay, so the long prompt of one request does not
+        evict a prefix of many requests.
         """
         if size > self.max_bytes:
             return False
@@ -231,7 +231,7 @@ class PrefixCache:
 
     def _evict(self, block: _Block) -> None:
         found = self._models[block.model]
-        # A block can be worth less than one that followed it and was dropped before it.
+        # A block can be worth less than a block that followed it and was evicted earlier.
         self._floor = max(self._floor, block.value)
         del found.blocks[block.key]
         found.bytes -= block.bytes
@@ -243,7 +243,7 @@ class PrefixCache:
                 self._offer(block.parent)
 
     def _report(self, model: str) -> None:
-        # Evictions for one model may have taken blocks of any other.
+        # A block of this model may have evicted blocks of any other model.
         reports = dict(self.reports)
         for name, found in self._models.items():
             newest = itertools.islice(reversed(found.blocks.values()), MAX_REPORTED_BLOCKS)

@@ -1,13 +1,13 @@
-"""Which part of its prompt a run of a lane need not read, because another run has read the same.
+"""The prefix of its prompt that a run of a lane need not read, because another run has read it.
 
-That run may be over, and the worker has kept copies (`PrefixCache`), or it may still run, and its
-row of a batch is copied. Keys and values of a token depend on the tokens up to it and on nothing
-else, so with the native kernels they have the same bits whoever has computed them.
+If the other run has ended, its blocks are copied from the `PrefixCache`; if it still runs, its row
+of a batch is copied. The keys and values of a token depend only on the tokens up to it. So with the
+native kernels they have the same bits in every run.
 
-A run takes no part if a model with an encoder serves it, because its keys and values depend on the
-source, too, or while it reports log-probabilities of its prompt, for which all of it must be read.
-A copy is made only if the rest then takes fewer or shorter pieces to read: a piece takes the same
-time whatever part of it is needed.
+Runs of models with an encoder share nothing, because their keys and values also depend on the
+source. A run that reports log-probabilities of its prompt must read the whole prompt itself. A copy
+is made only if the rest then takes fewer or shorter pieces to read, because a piece takes the same
+time, however little of it is needed.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class Shared:
 
     Attributes:
         tokens: Number of its tokens.
-        holder: A running run of the lane that has read it; None if it was kept.
+        holder: A running run of the lane that has read it; None if it is in the cache.
     """
 
     tokens: int = 0
@@ -56,8 +56,8 @@ class Prefixes:
     def read_next(self, waiting: Sequence[Run], runs: Sequence[Run]) -> dict[Run, Shared]:
         """Chooses the runs whose prompts one call may read.
 
-        All of them begin to read at the same position. A run whose prompt equals that of an earlier
-        one for the greater part waits until that is read, and then copies it.
+        All of them begin to read at the same position. A run waits if an earlier one reads
+        at least half of what it has to read, and then copies that.
 
         Args:
             waiting: Runs with an unread prompt; at least one.
@@ -77,7 +77,7 @@ class Prefixes:
         return shared
 
     def copy(self, shared: Shared, run: Run) -> None:
-        """Copies what a run shares to its row, which nothing was read to."""
+        """Copies a shared prefix to the row of a run that has read nothing yet."""
         if not shared.tokens or run.batch is None:
             return
         holder, keys = shared.holder, self._keys(run)
@@ -91,7 +91,7 @@ class Prefixes:
         self._cache.record_hit(self._model.name, keys, shared.tokens)
 
     def keep(self, run: Run, batch: Batch, row: int) -> None:
-        """Keeps what a run has read and generated.
+        """Caches the prompt and the text of a run.
 
         Args:
             run: A run that has ended, after its prompt was read.

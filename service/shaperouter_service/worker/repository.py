@@ -1,4 +1,4 @@
-"""What a worker does about deployments: loads revisions beside those that serve, and frees others.
+"""Carries out deployments on a worker: loads their revisions, and frees those not used any more.
 
 The worker keeps what routers have told it and reports it to all of them, so that a router that
 starts later learns of it. Each router also says which deployments it follows and which older
@@ -91,7 +91,7 @@ class ModelRepository:
         return list(self._deployments.values())
 
     def reports(self) -> list[RevisionReport]:
-        """How far each revision is that this worker was told to load."""
+        """The state of each revision that this worker should load."""
         return [
             RevisionReport(model=model, state=load.state, error=load.error)
             for model, load in self._loads.items()
@@ -174,7 +174,7 @@ class ModelRepository:
         return not self._engine.is_used(model)
 
     async def _judge(self, model: str, load: _Load) -> None:
-        """Notes that a revision can serve, or that a graph failed that covers its requests."""
+        """Notes that a revision can serve, or that a first graph of it failed."""
         if load.state is not RevisionState.LOADING or load.warm_up is None:
             return
         if failed := load.warm_up.failed_covers:
@@ -201,7 +201,7 @@ class ModelRepository:
             load.warm_up = await asyncio.to_thread(
                 self._engine.load, model, directory, revision.digest
             )
-        # Whatever a checkpoint makes TensorFlow raise, the models that serve must go on.
+        # TensorFlow may raise anything for a bad checkpoint; the other models must keep serving.
         except Exception as error:
             if not isinstance(error, StartupError | ServiceError):
                 log.exception("loading a revision failed", model=model)

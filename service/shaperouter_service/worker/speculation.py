@@ -1,8 +1,8 @@
-"""How many proposals the steps of a run check, by how many of its proposals came.
+"""The number of proposals that the steps of a run check, which adapts to how many are accepted.
 
-A step of a few tokens costs little more than a step of one, but not nothing. So a run checks more
-while its proposals come, fewer while they do not, and then none for a while that doubles each time.
-See `decoding.speculation` for why no choice made here can change a token.
+A step with a few more tokens costs slightly more. So a run checks more proposals while they are
+accepted and fewer while they are not. At zero it pauses, and each pause is twice as long as the
+last. `decoding.speculation` explains why these limits cannot change a token.
 """
 
 from shaperouter_service.decoding import MAX_PROPOSALS
@@ -10,12 +10,12 @@ from shaperouter_service.decoding import MAX_PROPOSALS
 # Proposals of a run's first steps.
 START = 4
 
-# A run checks twice as many if at least this share of its proposals came, and half as many if less
-# than the smaller share did.
+# The limit doubles if at least the larger share of proposals was accepted, and halves if less than
+# the smaller share was.
 GROW_SHARE, SHRINK_SHARE = 0.5, 0.25
 
-# Tokens that a run gets without proposals, the first time and at most. Text whose proposals never
-# come has one step with proposals for each maximum pause.
+# Minimum and maximum length of a pause, in tokens. A text whose proposals are never accepted has
+# one step with proposals after each maximum pause.
 MIN_PAUSE, MAX_PAUSE = 16, 256
 
 
@@ -38,14 +38,14 @@ class ProposalLimit:
         Args:
             tokens: Tokens that the run got.
             proposed: Proposals that were checked.
-            accepted: How many of them came.
+            accepted: Proposals that were accepted.
         """
         if self.value == 0:
             self._left -= tokens
             if self._left <= 0:
                 self.value = 1
         elif proposed == 0:
-            # Nothing is learned where nothing repeats.
+            # Without proposals there is nothing to learn.
             return
         elif accepted >= GROW_SHARE * proposed:
             self.value = min(2 * self.value, MAX_PROPOSALS)

@@ -1,4 +1,4 @@
-"""What the page shows: made once for all watchers, and to each the rows that changed."""
+"""The rows that the page shows: made once for all watchers; each gets those that changed."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -25,9 +25,9 @@ from shaperouter_service.serving.overview import INTERVAL, may_see
 # The rows of each section, by key. A row that has not changed is the same object.
 Rows = Mapping[str, Row]
 
-# Watchers that look within this time after another one see the same.
+# A watcher that looks within this many seconds after another one sees the same rows.
 _FRESH = INTERVAL / 2
-# Maximum share of a core that rows may cost to make: of a large fleet they are made more seldom.
+# Maximum share of a core for making rows: with a large fleet they are made less often.
 _MAX_SHARE = 0.01
 
 
@@ -35,17 +35,17 @@ class Board:
     """The present rows. Only the event loop may use it."""
 
     def __init__(self, core: Core) -> None:
-        """Starts empty; nothing is made before somebody looks."""
+        """Starts empty; no row is made before somebody looks."""
         self._core = core
         self._next_look = float("-inf")
         self._sections: dict[str, dict[str, Row]] = {
             name: {} for name in ("models", "workers", "losses", "graphs", "requests")
         }
         self._totals: Row = {}
-        # Of each worker its last snapshot, and of each of its graphs the marks, key and row.
+        # The last snapshot of each worker, and the marks, key and row of each of its graphs.
         self._snapshots: dict[str, Snapshot] = {}
         self._graphs: dict[str, dict[Signature, tuple[tuple[object, ...], str, Row]]] = {}
-        # Of each model its ladders, and the lattices that they form.
+        # The ladders of each model, and the lattices that they form.
         self._lattices: dict[str, tuple[object, list[Row]]] = {}
 
     def look(self) -> tuple[Mapping[str, Rows], Row]:
@@ -110,7 +110,7 @@ class Board:
 
 
 class Watcher:
-    """One caller that watches a board: tells it what it has not seen yet."""
+    """A caller that watches a board, and the rows that it has seen."""
 
     def __init__(self, board: Board, call: Call) -> None:
         """Starts having seen nothing; the call says whose requests it may see."""
@@ -142,12 +142,12 @@ class Watcher:
 
 
 def _kept(before: Mapping[str, Row], now: dict[str, Row]) -> dict[str, Row]:
-    """The rows of now, as the objects of before where they are equal."""
+    """The new rows; a row that equals its predecessor stays the same object."""
     return {key: before[key] if before.get(key) == row else row for key, row in now.items()}
 
 
 def hello(core: Core, call: Call) -> dict[str, Any]:
-    """What a watcher is told first: who it is, and what this service has."""
+    """The first event for a watcher: who it is, and what this service has."""
     quota = call.quota
     return {
         "client": quota.name if quota else "",

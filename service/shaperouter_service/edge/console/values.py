@@ -54,7 +54,7 @@ def graph_row(graph: GraphReport) -> Row:
 
 
 def graph_marks(graph: GraphReport) -> tuple[object, ...]:
-    """What changes whenever a row of a graph does, cheaper to make than the row."""
+    """Values that change whenever the row of a graph does, and cost less to make than the row."""
     return (
         graph.state,
         graph.device_seconds.sum,
@@ -147,7 +147,7 @@ def model_row(model: ServedModel, lattices: list[Row]) -> Row:
 
 
 def lattice_rows(signatures: Iterable[Signature]) -> list[Row]:
-    """The lattices that some signatures form: of each its lengths, with the rows of each length."""
+    """The lattices that signatures form: the lengths of each, with the rows of each length."""
     lattices: dict[tuple[str, int], dict[str, list[int]]] = {}
     for each in signatures:
         lengths = lattices.setdefault((each.kind, each.beams), {})
