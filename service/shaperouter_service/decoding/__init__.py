@@ -4,7 +4,8 @@ from shaperouter_service.decoding.align import Aligned, AlignProgram
 from shaperouter_service.decoding.batch import Batch
 from shaperouter_service.decoding.caches import Caches, Shape
 from shaperouter_service.decoding.caches import prepare as prepare_caches
-from shaperouter_service.decoding.decode import MAX_STEPS, Decoded, DecodeProgram
+from shaperouter_service.decoding.decode import DecodeProgram
+from shaperouter_service.decoding.decode_values import MAX_STEPS, Decoded
 from shaperouter_service.decoding.encode import EncodeProgram
 from shaperouter_service.decoding.options import Options, TranscriptRules
 from shaperouter_service.decoding.prefill import Piece, PrefillProgram

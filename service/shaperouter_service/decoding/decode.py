@@ -3,7 +3,7 @@
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,6 +13,16 @@ from shaperouter_service.decoding.attention import SourceAttention, StepAttentio
 from shaperouter_service.decoding.batch import Batch
 from shaperouter_service.decoding.beams import BeamSearch
 from shaperouter_service.decoding.constraints import Constraints
+from shaperouter_service.decoding.decode_values import (
+    MAX_STEPS,
+    NO_BITS,
+    NO_PROPOSALS,
+    Decoded,
+    Inputs,
+    Loop,
+    Outputs,
+    TokenBits,
+)
 from shaperouter_service.decoding.no_speech import no_speech_probability, reads_no_speech
 from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.program import Program, pack
@@ -21,92 +31,6 @@ from shaperouter_service.decoding.search import Logprobs, Search
 from shaperouter_service.decoding.speculation import Checked, check, propose
 from shaperouter_service.decoding.state import State
 from shaperouter_service.models import Model, Weights
-
-# Maximum number of steps per call, and of new tokens of a row: the size of the result. The actual
-# number is a tensor.
-MAX_STEPS = 16
-
-# For each row with stop strings or with a constraint, bits of tokens after each hypothesis.
-TokenBits: TypeAlias = Mapping[int, Sequence[np.ndarray]]
-NO_BITS: TokenBits = {}
-NO_PROPOSALS: Mapping[int, int] = {}
-
-
-class _Inputs(NamedTuple):
-    """Inputs of a call, besides the caches.
-
-    Attributes:
-        state: State before the steps.
-        options: Options of R rows.
-        pending: [R, V] float32, logits of rows without a new token yet; empty with sources.
-        active: [R] bool, the rows to advance.
-        steps: int32, number of steps, at most MAX_STEPS.
-        stopping: See `BeamSearch`; empty without beam search.
-        constraints: See `Constraints`; empty for models that transcribe.
-        proposals: [R] int32, maximum number of proposals that a step checks; empty for programs
-            that check none.
-    """
-
-    state: Any
-    options: Any
-    pending: Any
-    active: Any
-    steps: Any
-    stopping: Any = ()
-    constraints: Any = ()
-    proposals: Any = ()
-
-
-class _Loop(NamedTuple):
-    """What a step changes.
-
-    Attributes:
-        steps: int32, number of steps made.
-        state: Current state.
-        logprobs: Log-probabilities of the new tokens, [R, MAX_STEPS, ...].
-        values: The caches.
-        checked: Logits of the latest step; empty for programs that check no proposals.
-    """
-
-    steps: Any
-    state: Any
-    logprobs: Any
-    values: list[tf.Tensor]
-    checked: Any
-
-
-class _Outputs(NamedTuple):
-    """Results of a call, besides the caches.
-
-    Attributes:
-        state: State after the steps.
-        steps: int32, number of steps made.
-        logprobs: Log-probabilities of the new tokens, [R, MAX_STEPS, ...].
-        proposed: [R] int32, number of proposals checked; empty for programs that check none.
-        accepted: [R] int32, number of these that came.
-    """
-
-    state: Any
-    steps: Any
-    logprobs: Any
-    proposed: Any = ()
-    accepted: Any = ()
-
-
-class Decoded(NamedTuple):
-    """What a call has done.
-
-    Attributes:
-        steps: Number of steps made: forward passes, and first tokens.
-        logprobs: Log-probabilities of the new tokens, [R, MAX_STEPS, ...].
-        proposed: [R], number of proposals checked.
-        accepted: [R], number of these that came.
-    """
-
-    steps: int
-    logprobs: Logprobs
-    proposed: np.ndarray
-    accepted: np.ndarray
 
 
 class DecodeProgram(Program):
@@ -198,7 +122,7 @@ class DecodeProgram(Program):
                 new tokens, or needs more than T positions.
         """
         logits = self._no_logits if batch.logits is None else batch.logits
-        inputs = _Inputs(
+        inputs = Inputs(
             batch.state_on_device,
             batch.options_on_device,
             logits,
@@ -266,7 +190,7 @@ class DecodeProgram(Program):
     def _specs(self) -> Sequence[Any]:
         family = self.model.family
         return [
-            _Inputs(
+            Inputs(
                 state=State.specs(
                     rows=self.rows,
                     beams=self.beams,
@@ -288,9 +212,9 @@ class DecodeProgram(Program):
         ]
 
     @property
-    def _results(self) -> _Outputs:
+    def _results(self) -> Outputs:
         (inputs,) = self._specs
-        return _Outputs(
+        return Outputs(
             state=inputs.state,
             steps=tf.TensorSpec([], tf.int32),
             logprobs=Logprobs.specs(self.rows, MAX_STEPS),
@@ -301,7 +225,7 @@ class DecodeProgram(Program):
     def _idle_arguments(self, batch: Batch) -> Sequence[Any]:
         none_active = np.zeros([self.rows], np.bool_)
         return [
-            _Inputs(
+            Inputs(
                 batch.state,
                 batch.options,
                 self._no_logits,
@@ -313,7 +237,7 @@ class DecodeProgram(Program):
             )
         ]
 
-    def _body(self, inputs: _Inputs, handles: Sequence[tf.Tensor]) -> _Outputs:
+    def _body(self, inputs: Inputs, handles: Sequence[tf.Tensor]) -> Outputs:
         """Advances the rows."""
         search: Search = Sampling() if self.beams == 1 else BeamSearch(inputs.stopping)
         # Read outside the loop, so that the weights are constants in it.
@@ -326,29 +250,29 @@ class DecodeProgram(Program):
                 source_values, inputs.state.source_lengths, is_native=weights.is_packed
             )
         vocab_size = self.model.family.vocab_size
-        start = _Loop(
+        start = Loop(
             steps=tf.constant(0),
             state=inputs.state,
             logprobs=Logprobs.none(self.rows, MAX_STEPS),
             values=caches.read(handles[:written], self.model, self._token_shapes),
             checked=Checked.none(self.rows, vocab_size) if self.checks_proposals else (),
         )
-        end = _Loop(
+        end = Loop(
             *tf.while_loop(
-                lambda *loop: self._continues(inputs, _Loop(*loop)),
-                lambda *loop: self._step(inputs, _Loop(*loop), search, weights, source),
+                lambda *loop: self._continues(inputs, Loop(*loop)),
+                lambda *loop: self._step(inputs, Loop(*loop), search, weights, source),
                 start,
             )
         )
         caches.write(handles[:written], end.values)
-        outputs = _Outputs(end.state, end.steps, end.logprobs)
+        outputs = Outputs(end.state, end.steps, end.logprobs)
         if not self.checks_proposals:
             return outputs
         return outputs._replace(
             proposed=end.checked.proposed_tokens, accepted=end.checked.accepted_tokens
         )
 
-    def _continues(self, inputs: _Inputs, loop: _Loop) -> tf.Tensor:
+    def _continues(self, inputs: Inputs, loop: Loop) -> tf.Tensor:
         """Whether the loop continues: bool."""
         state = loop.state
         alive = inputs.active & (state.remaining > 0)
@@ -364,13 +288,13 @@ class DecodeProgram(Program):
 
     def _step(
         self,
-        inputs: _Inputs,
-        loop: _Loop,
+        inputs: Inputs,
+        loop: Loop,
         search: Search,
         weights: Weights,
         source: SourceAttention | None,
-    ) -> _Loop:
-        """Advances rows by one token: all, or those that have logits already."""
+    ) -> Loop:
+        """Advances rows by one token: all rows, or only those that have logits already."""
         steps, state, logprobs, values, checked = loop
         options = inputs.options
         alive = inputs.active & (state.remaining > 0)
@@ -422,8 +346,8 @@ class DecodeProgram(Program):
         if self.checks_proposals:
             tokens = tf.gather(after.tokens[:, 0], state.lengths, batch_dims=1)
             checked = checked.after(tokens, alive)
-        return _Loop(
-            # Tokens whose logits were there take no step of their own.
+        return Loop(
+            # A token whose logits were known already takes no forward pass.
             steps=steps + 1 - tf.cast(is_left, tf.int32),
             state=_where(alive, after, state),
             logprobs=_write_step(logprobs, new, state.lengths - inputs.state.lengths, alive),

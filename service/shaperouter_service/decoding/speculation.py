@@ -1,14 +1,14 @@
-"""Exact speculation: a step checks proposed tokens, and a row keeps those that come anyway.
+"""Exact speculation: a step checks proposed tokens, and a row accepts those that it chooses itself.
 
-Which token comes next depends on the request, on the tokens before it and on its position, and on
-nothing else: noise is drawn from the seed and the position. So the logits after a proposed token
-are those of the row if the proposed token is what the row chooses, and are of no use if not. No
-proposal changes which tokens a row gets, whether it samples or not.
+The next token depends only on the request, the tokens before it and its position, because noise is
+drawn from the seed and the position. So if the row chooses the proposed token, the logits after it
+are right; otherwise they are not used. No proposal changes which tokens a row gets, whether it
+samples or not.
 
-Proposals are what followed the last time that the row's newest tokens occurred in its own sequence.
+Proposals are the tokens that followed when the row's newest tokens last occurred in its sequence.
 
 One forward pass reads the newest token of each row and the proposals after it, in `slots`. The rows
-then choose their tokens one by one, with all their options, until a proposal does not come.
+then choose their tokens one by one, with all their options, until one differs from its proposal.
 """
 
 from typing import Any, NamedTuple
@@ -20,10 +20,10 @@ from shaperouter_service.decoding.slots import MAX_PROPOSALS, Slots, slot_count
 from shaperouter_service.decoding.state import State
 from shaperouter_service.models import Family, Weights
 
-# Newest tokens that must have occurred before.
+# Number of newest tokens that must have occurred together before.
 MIN_MATCHED = 2
 
-# Longer repetitions count as equally likely to go on, and the newest of them is taken.
+# Longest repetition that is compared. Among repetitions of this length or more, the newest counts.
 _MAX_MATCHED = 16
 
 
@@ -49,9 +49,9 @@ class Checked(NamedTuple):
         proposed: [R, K] int32, the proposals.
         firsts: [R] int32, the first slot of each row.
         counts: [R] int32, slots of each row.
-        used: [R] int32, how many of these the row has used; all once a proposal has not come.
+        used: [R] int32, number of these that the row has used; all after a rejected proposal.
         proposed_tokens: [R] int32, proposals so far in this call.
-        accepted_tokens: [R] int32, proposals that came.
+        accepted_tokens: [R] int32, proposals accepted so far.
     """
 
     logits: Any
@@ -64,7 +64,7 @@ class Checked(NamedTuple):
 
     @classmethod
     def none(cls, rows: int, vocab_size: int) -> "Checked":
-        """The beginning of a call."""
+        """The value at the beginning of a call: no logits."""
         zeros = tf.zeros([rows], tf.int32)
         return cls(
             logits=tf.zeros([slot_count(rows), vocab_size]),
@@ -83,12 +83,12 @@ class Checked(NamedTuple):
 
     @property
     def next_logits(self) -> tf.Tensor:
-        """[R, 1, V] float32, the logits for the next tokens; any where none are left."""
+        """[R, 1, V] float32, the logits for the next tokens; undefined for rows without any."""
         slot = tf.minimum(self.firsts + self.used, self.logits.shape[0] - 1)
         return tf.gather(self.logits, slot)[:, tf.newaxis]
 
     def with_step(self, logits: tf.Tensor, slots: Slots, proposals: Proposals) -> "Checked":
-        """Returns what a step over `slots` has found: logits [M, V]."""
+        """Returns the value after a step over `slots`, whose logits are [M, V]."""
         return Checked(
             logits=logits,
             proposed=proposals.tokens,
@@ -100,7 +100,7 @@ class Checked(NamedTuple):
         )
 
     def after(self, new: tf.Tensor, advanced: tf.Tensor) -> "Checked":
-        """Returns what is left after the rows `advanced` [R] have got the tokens `new` [R]."""
+        """Returns the value after the rows `advanced` [R] have chosen the tokens `new` [R]."""
         advanced &= self.is_left
         # There is no proposal after the last slot of a row.
         place = tf.minimum(self.used, MAX_PROPOSALS - 1)
@@ -112,7 +112,7 @@ class Checked(NamedTuple):
 
 
 def propose(state: State, reads: tf.Tensor, limits: tf.Tensor) -> Proposals:
-    """Proposes tokens by what followed when the newest tokens occurred before.
+    """Proposes the tokens that followed when the newest tokens occurred before.
 
     The longest repetition counts, and among equally long ones the newest. Beyond the end of the
     sequence, the proposals repeat what followed.
@@ -148,7 +148,7 @@ def check(
     values: list[tf.Tensor],
     checked: Checked,
 ) -> tuple[Checked, list[tf.Tensor]]:
-    """Reads the newest tokens of rows with their proposals, if anything is proposed for any row.
+    """Reads the newest tokens of rows with their proposals, if any row has proposals.
 
     Args:
         family: The model.
@@ -171,7 +171,7 @@ def check(
         tokens = tf.concat([newest[:, tf.newaxis], proposals.tokens], axis=1)  # [R, 1 + K]
         tokens = tf.gather_nd(tokens, tf.stack([slots.rows, slots.offsets], axis=-1))
         attend = CheckAttention(values, slots, lengths)
-        # Also where a slot is unused, the position must be one that the model knows.
+        # Unused slots, too, must have a position that the model knows.
         positions = tf.minimum(
             tf.gather(lengths, slots.rows) - 1 + slots.offsets, attend.length - 1
         )
