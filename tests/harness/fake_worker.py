@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from grpc import aio
 
 from harness.cuttable_socket import Wire, cuttable
+from harness.fake_events import Events, Step, has, with_logprobs, with_tokens, without_scores
 from harness.fake_model import SLOTS, describe_model
 from shaperouter.v1 import (
-    generation_pb2,
     graph_pb2,
     signature_pb2,
     worker_pb2,
@@ -39,10 +39,8 @@ from shaperouter_service.wire.models import ladders_from_message
 from shaperouter_service.wire.signatures import signature_to_message
 from shaperouter_service.worker.run_stream import RunStreams, Send
 
-Step = worker_pb2.RunResponse | Exception | Callable[[], Awaitable[object]]
 
-
-class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
+class FakeWorker(Events, worker_pb2_grpc.WorkerServiceServicer):
     """A worker that plays a script for every run, behind a socket whose connections can be cut.
 
     By default `script_of` returns `script`, or with beam search `hypotheses`; `after_completion`
@@ -87,9 +85,8 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         )
         self.wanted: list[worker_pb2.WantRequest] = []
         self.refusals: dict[int, str] = {}  # reasons, by the signature's length
-        self.late_refusals: dict[
-            int, str
-        ] = {}  # reasons that are reported when a graph's turn comes
+        # Reasons that are reported when a graph's turn comes.
+        self.late_refusals: dict[int, str] = {}
         self.failures: dict[int, str] = {}  # errors, likewise
         self.before_compile_request: Step | None = None  # an error, or a function to await
         self.accepts_compile_requests = True
@@ -107,85 +104,9 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
         self._stack = contextlib.AsyncExitStack()
         self._streams = RunStreams(self._run, Drain())
 
-    # The script.
-
-    @staticmethod
-    def tokens(*token_ids: int) -> worker_pb2.RunResponse:
-        """New tokens."""
-        return worker_pb2.RunResponse(tokens=worker_pb2.RunTokens(token_ids=token_ids))
-
-    @staticmethod
-    def scores(*token_ids: int) -> worker_pb2.RunResponse:
-        """Log-probabilities of the next tokens of a prompt, which are these."""
-        logprobs = FakeWorker.logprobs(token_ids, 0)
-        return worker_pb2.RunResponse(
-            prompt_logprobs=generation_pb2.PromptLogprobs(logprobs=logprobs)
-        )
-
-    @staticmethod
-    def hypothesis(score: float, *token_ids: int) -> worker_pb2.Hypothesis:
-        """A sequence that beam search found."""
-        return worker_pb2.Hypothesis(
-            token_ids=token_ids,
-            finish_reason=generation_pb2.FINISH_REASON_LENGTH,
-            score=score,
-        )
-
-    @staticmethod
-    def logprobs(token_ids: Sequence[int], likeliest: int) -> list[generation_pb2.TokenLogprobs]:
-        """Log-probabilities of tokens, each likelier than the next."""
-        return [
-            generation_pb2.TokenLogprobs(
-                chosen=generation_pb2.TokenLogprob(token_id=token, logprob=-token / 4),
-                top=[
-                    generation_pb2.TokenLogprob(token_id=other, logprob=-other / 4)
-                    for other in range(likeliest)
-                ],
-            )
-            for token in token_ids
-        ]
-
-    @staticmethod
-    def stall(length: int = 16) -> worker_pb2.RunResponse:
-        """The start of a stall on a prefill graph."""
-        return worker_pb2.RunResponse(
-            stall=generation_pb2.Stall(signature=FakeWorker.signature(length))
-        )
-
-    @staticmethod
-    def completion(
-        reason: generation_pb2.FinishReason = generation_pb2.FINISH_REASON_LENGTH,
-        hypotheses: Sequence[worker_pb2.Hypothesis] = (),
-    ) -> worker_pb2.RunResponse:
-        """The end of a run."""
-        prefill = FakeWorker.signature(16)
-        return worker_pb2.RunResponse(
-            completion=worker_pb2.RunCompletion(
-                finish_reason=reason,
-                padded_prompt_tokens=16,
-                queue_seconds=0.125,
-                stall_seconds=2.5,
-                prefill_seconds=0.25,
-                decode_seconds=0.5,
-                graphs=[
-                    generation_pb2.GraphUse(
-                        asked=prefill, served=prefill, calls=1, device_seconds=0.0625
-                    )
-                ],
-                hypotheses=hypotheses,
-            )
-        )
-
     async def hold(self) -> None:
         """A step that blocks until the test sets `released`."""
         await self.released.wait()
-
-    @staticmethod
-    def signature(
-        length: int, kind: signature_pb2.GraphKind = signature_pb2.GRAPH_KIND_PREFILL
-    ) -> signature_pb2.Signature:
-        """A signature of one row."""
-        return signature_pb2.Signature(model="tiny", kind=kind, rows=1, length=length, beams=1)
 
     async def make_first_graphs(self) -> None:
         """Adds the graphs of a warm worker, which cover every request without beam search."""
@@ -342,13 +263,13 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
                 if isinstance(step, worker_pb2.RunResponse) and step.HasField("prompt_logprobs"):
                     skipped = min(scored, len(step.prompt_logprobs.logprobs))
                     scored -= skipped
-                    if asked := _without_scores(step, skipped, request):
+                    if asked := without_scores(step, skipped, request):
                         send(asked)
                 elif isinstance(step, worker_pb2.RunResponse):
                     new = step.tokens.token_ids[known:]
                     known -= len(step.tokens.token_ids) - len(new)
                     if new or not step.tokens.token_ids:
-                        send(self._with_logprobs(_with_tokens(step, new), request.options))
+                        send(with_logprobs(with_tokens(step, new), request.options))
                 else:
                     await step()
             ended = True
@@ -486,42 +407,6 @@ class FakeWorker(worker_pb2_grpc.WorkerServiceServicer):
             return [self.completion(found[0].finish_reason, found), *self.after_completion]
         if not request.options.max_new_tokens:
             # It only reads the prompt.
-            script = [s for s in self.script if not _has(s, "tokens")]
+            script = [s for s in self.script if not has(s, "tokens")]
             return [*script, *self.after_completion]
         return [*self.script, *self.after_completion]
-
-    def _with_logprobs(
-        self, step: worker_pb2.RunResponse, options: worker_pb2.RunOptions
-    ) -> worker_pb2.RunResponse:
-        if not options.HasField("logprobs"):
-            return step
-        told = worker_pb2.RunResponse()
-        told.CopyFrom(step)
-        for part in (told.tokens, *told.completion.hypotheses):
-            if part.token_ids:
-                part.logprobs.extend(self.logprobs(part.token_ids, options.logprobs))
-        return told
-
-
-def _has(step: Step, field: Any) -> bool:
-    """Whether a step is an event of a kind."""
-    return isinstance(step, worker_pb2.RunResponse) and step.HasField(field)
-
-
-def _without_scores(
-    step: worker_pb2.RunResponse, skipped: int, request: worker_pb2.RunRequest
-) -> worker_pb2.RunResponse | None:
-    """Log-probabilities of a prompt without the first; None if none are left, or none asked for."""
-    logprobs = step.prompt_logprobs.logprobs[skipped:]
-    if not logprobs or not request.options.HasField("prompt_logprobs"):
-        return None
-    return worker_pb2.RunResponse(prompt_logprobs=generation_pb2.PromptLogprobs(logprobs=logprobs))
-
-
-def _with_tokens(step: worker_pb2.RunResponse, new: Sequence[int]) -> worker_pb2.RunResponse:
-    """A step with some of its tokens."""
-    told = worker_pb2.RunResponse()
-    told.CopyFrom(step)
-    if told.HasField("tokens"):
-        told.tokens.token_ids[:] = new
-    return told

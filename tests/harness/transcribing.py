@@ -13,7 +13,8 @@ from shaperouter_service.speech.transcription import TranscriptSettings
 from shaperouter_service.wire.models import ladders_to_message, transcript_settings_to_message
 
 if TYPE_CHECKING:
-    from harness.fake_worker import FakeWorker, Step
+    from harness.fake_events import Step
+    from harness.fake_worker import FakeWorker
 
 RATE = 16_000
 SETTINGS = TranscriptSettings(

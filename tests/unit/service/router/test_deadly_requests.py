@@ -17,7 +17,8 @@ from shaperouter.v1 import generation_pb2, worker_pb2
 from shaperouter_service.fleet.run_attempts import LOSSES_OF_CAUSES, LOSSES_OF_SUSPECTS
 
 if TYPE_CHECKING:
-    from harness.fake_worker import FakeWorker, Step
+    from harness.fake_events import Step
+    from harness.fake_worker import FakeWorker
     from harness.router import Play, Router
 
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
