@@ -24,18 +24,19 @@ from shaperouter_service.generation.run_events import GraphUse
 from shaperouter_service.inference.calls import CallTimings, Tensors, WorkerResult
 from shaperouter_service.routing.call_decision import CallShape
 from shaperouter_service.routing.deployments import public_name
+from shaperouter_service.routing.signatures import GraphKind
 from shaperouter_service.rpc.heartbeat import HEARTBEAT
 from shaperouter_service.rpc.server import listen, make_server
 from shaperouter_service.rpc.tls import ServerTls
 from shaperouter_service.system.drain import Drain
 from shaperouter_service.tensors.checking import sizes_of
+from shaperouter_service.wire import models as wire_models
 from shaperouter_service.wire.calls import (
     ISOLATED_KEY,
     served_call_from_message,
     worker_call_from_message,
     worker_result_to_message,
 )
-from shaperouter_service.wire.models import ladders_from_message
 from shaperouter_service.wire.signatures import signature_to_message
 from shaperouter_service.worker.run_stream import RunStreams, Send
 
@@ -115,8 +116,8 @@ class FakeWorker(Events, worker_pb2_grpc.WorkerServiceServicer):
                 first = served_call_from_message(model.call).ladders.first(model.name)
                 signatures = [first] if first else []
             else:
-                ladders = ladders_from_message(model.ladders)
-                signatures = [ladders.first_prefill(model.name)]
+                ladders = wire_models.LADDERS.from_message(model.ladders)
+                signatures = [ladders.first_of(model.name, GraphKind.PREFILL)]
                 signatures.append(ladders.first_decode(model.name, 1))
             for signature in signatures:
                 self.graphs.append(self.graph(signature_to_message(signature)))

@@ -53,7 +53,7 @@ def option(
     """A way to serve a request."""
     return Option(
         worker=worker,
-        prefill=LADDERS.first_prefill(MODEL),
+        prefill=LADDERS.first_of(MODEL, GraphKind.PREFILL),
         decode=decode(1, 64, beams),
         beams=beams,
         tight=decode(1, 64, beams),

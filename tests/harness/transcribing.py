@@ -10,7 +10,7 @@ from harness.transcripts import END, TOKENS, transcript
 from shaperouter.v1 import worker_pb2
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.speech.transcription import TranscriptSettings
-from shaperouter_service.wire.models import ladders_to_message, transcript_settings_to_message
+from shaperouter_service.wire import models as wire_models
 
 if TYPE_CHECKING:
     from harness.fake_events import Step
@@ -35,7 +35,7 @@ def tone(seconds: float) -> np.ndarray:
 async def transcribes(worker: FakeWorker) -> None:
     """Has a worker's model transcribe every window to one segment."""
     (model,) = worker.models
-    model.transcripts.CopyFrom(transcript_settings_to_message(SETTINGS))
+    model.transcripts.CopyFrom(wire_models.TRANSCRIPTS.to_message(SETTINGS))
     model.vocab_size, model.max_length, model.max_source_length = 2000, 64, 1500
     ladders = Ladders.default(
         max_length=64,
@@ -45,7 +45,7 @@ async def transcribes(worker: FakeWorker) -> None:
         has_whole_source=True,
         has_transcript=True,
     )
-    model.ladders.CopyFrom(ladders_to_message(ladders))
+    model.ladders.CopyFrom(wire_models.LADDERS.to_message(ladders))
     end = worker_pb2.RunCompletion(finish_reason=1, no_speech_probability=0.25)
     worker.script = [
         worker.stall(),

@@ -50,7 +50,6 @@ class SentenceTransformer:
     Attributes:
         modules: What follows the encoder; None without modules.json.
         max_length: Maximum number of tokens of a text, or of a pair of texts; None without a limit.
-        lowercases: Whether texts are lowercased before they are tokenized.
         prompts: Texts to put before others, by their names.
         default_prompt: Name of the prompt that is used unless another one is named; None without.
         activation: Name of the class that turns logits into scores, as in PyTorch; None if the
@@ -59,7 +58,6 @@ class SentenceTransformer:
 
     modules: Sequence[Module] | None
     max_length: int | None
-    lowercases: bool
     prompts: Mapping[str, str]
     default_prompt: str | None
     activation: str | None
@@ -83,6 +81,11 @@ def read_sentence_transformer(directory: Path) -> SentenceTransformer:
             f"{directory}: transformer_task must be feature-extraction or "
             f"sequence-classification, got {task!r}"
         )
+    if encoder.get("do_lower_case") is True and tokenizer.get("do_lower_case") is not True:
+        raise StartupError(
+            f"{directory}: do_lower_case of the encoder is not supported unless the tokenizer "
+            "lowercases texts, too"
+        )
     prompts = library.get("prompts") or {}
     default_prompt = library.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(each, str) for each in prompts.values()):
@@ -96,7 +99,6 @@ def read_sentence_transformer(directory: Path) -> SentenceTransformer:
     return SentenceTransformer(
         modules=_modules(directory) if (directory / MODULES).exists() else None,
         max_length=max_length,
-        lowercases=encoder.get("do_lower_case") is True,
         prompts=prompts,
         default_prompt=default_prompt,
         activation=None if activation is None else str(activation),

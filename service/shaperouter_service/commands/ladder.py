@@ -3,8 +3,9 @@
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -38,6 +39,16 @@ def _record(_: click.Context, __: click.Parameter, given: Path | None) -> Path:
     return record_directory(directory) if is_cache else directory
 
 
+def _rungs(name: str, of: str) -> Callable[[Any], Any]:
+    """The option that limits the rungs of a fitted ladder."""
+    return click.option(
+        name,
+        type=Integer(min=1),
+        metavar="K",
+        help=f"Maximum number of {of}.  [default: as many as pay]",
+    )
+
+
 @click.group()
 def ladder() -> None:
     """Fit ladders to recorded traffic."""
@@ -58,31 +69,10 @@ def ladder() -> None:
 @click.option(
     "--model", metavar="NAME", help="Fit only this model.  [default: all models in the record]"
 )
-@click.option(
-    "--prefill-rungs",
-    type=Integer(min=1),
-    metavar="K",
-    help="Maximum number of lengths for prompts.  [default: as many as pay]",
-)
-@click.option(
-    "--decode-rungs",
-    type=Integer(min=1),
-    metavar="K",
-    help="Maximum number of lengths for caches.  [default: as many as pay]",
-)
-@click.option(
-    "--encode-rungs",
-    type=Integer(min=1),
-    metavar="K",
-    help="Maximum number of lengths for sources.  [default: as many as pay]",
-)
-@click.option(
-    "--axis-rungs",
-    type=Integer(min=1),
-    metavar="K",
-    help="Maximum number of sizes of each axis of a function, and of its batch.  [default: as "
-    "many as pay]",
-)
+@_rungs("--prefill-rungs", "lengths for prompts")
+@_rungs("--decode-rungs", "lengths for caches")
+@_rungs("--encode-rungs", "lengths for sources")
+@_rungs("--axis-rungs", "sizes of each axis of a function, and of its batch")
 @click.option(
     "--horizon",
     type=Number(min=0, min_open=True),

@@ -51,27 +51,14 @@ def router(
 ) -> None:
     """Run a router for workers that run elsewhere. Needs no TensorFlow."""
     from shaperouter_service.roles.router import run_router
-    from shaperouter_service.roles.router_config import RouterConfig
 
     common.configure_logs()
     common.configure_tracing("router")
-    config = RouterConfig(
-        models=common.located_models(),
-        listen=router.listen,
-        http_listen=router.http_address,
-        console=router.console,
-        trace_url=router.trace_url,
-        metrics_listen=common.metrics_listen,
-        grace=common.grace,
-        max_queue_seconds=router.max_queue_seconds,
-        max_calls=router.max_calls,
-        max_recording_memory=router.max_recording_memory,
+    config = router.config(
+        common,
+        tls,
+        common.located_models(),
         own_workers=False,
-        health_listen=common.health_address,
-        tls=tls.server(),
-        tokens=router.tokens,
-        shares_prefixes=router.share_prefixes == "all",
-        repository=common.model_repository,
         worker_tls=worker_tls.workers(),
         ready_without_workers=ready_when == "listening",
     )

@@ -42,7 +42,6 @@ def serve(
     engine: EngineOptions,
 ) -> None:
     """Run a router and its workers on this machine."""
-    from shaperouter_service.roles.router_config import RouterConfig
     from shaperouter_service.roles.serve import LocalWorkers, run_serve
 
     common.configure_logs()
@@ -53,24 +52,12 @@ def serve(
     lengths_of_models("prefill-lengths", engine.prefill_lengths, names)
     lengths_of_models("decode-lengths", engine.decode_lengths, names)
     lengths_of_models("encode-lengths", engine.encode_lengths, names)
-    config = RouterConfig(
-        models=models,
-        listen=router.listen,
-        http_listen=router.http_address,
-        console=router.console,
-        trace_url=router.trace_url,
-        metrics_listen=common.metrics_listen,
-        grace=common.grace,
-        max_queue_seconds=router.max_queue_seconds,
-        max_calls=router.max_calls,
-        max_recording_memory=router.max_recording_memory,
+    config = router.config(
+        common,
+        tls,
+        models,
         own_workers=True,
         signature_histograms=engine.signature_histograms != OFF,
-        health_listen=common.health_address,
-        tls=tls.server(),
-        tokens=router.tokens,
-        shares_prefixes=router.share_prefixes == "all",
-        repository=common.model_repository,
         traffic_record=_traffic_record(engine.compile_cache),
     )
     cores = max(1, usable_cores() // workers)

@@ -4,13 +4,12 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from shaperouter_service.decoding import caches
 from shaperouter_service.decoding.alignment import alignment_scores
 from shaperouter_service.decoding.batch import Batch
-from shaperouter_service.decoding.program import Program
+from shaperouter_service.decoding.program import Program, SourceProgram
 from shaperouter_service.models import EncoderDecoder, Model
 
 
@@ -28,7 +27,7 @@ class Aligned(NamedTuple):
     logprobs: Any
 
 
-class AlignProgram(Program):
+class AlignProgram(SourceProgram):
     """Reads transcripts of up to P tokens, for rows of a batch whose sources are encoded.
 
     The program does not change the batch, and does not read the caches of tokens.
@@ -99,17 +98,6 @@ class AlignProgram(Program):
             scores=tf.TensorSpec(shape, tf.float32),
             logprobs=tf.TensorSpec([self.rows, self.length - 1], tf.float32),
         )
-
-    def _idle_arguments(self, batch: Batch) -> Sequence[Any]:
-        del batch
-        return [np.zeros(spec.shape, spec.dtype.as_numpy_dtype) for spec in self._specs]
-
-    @property
-    def _handle_specs(self) -> list[tf.TensorSpec]:
-        return [tf.TensorSpec([], tf.resource)] * len(self._source_shapes)
-
-    def _handles(self, batch: Batch) -> list[tf.Tensor]:
-        return batch.caches.source
 
     @property
     def _written_shapes(self) -> list[list[int]]:

@@ -4,17 +4,16 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from shaperouter_service.decoding import caches
 from shaperouter_service.decoding.attention import SourceCaches
 from shaperouter_service.decoding.batch import Batch
-from shaperouter_service.decoding.program import Program
+from shaperouter_service.decoding.program import Program, SourceProgram
 from shaperouter_service.models import EncoderDecoder, Model
 
 
-class EncodeProgram(Program):
+class EncodeProgram(SourceProgram):
     """Reads sources of up to S positions into batches of R rows.
 
     A batch has exactly S positions for sources, and the program writes all of them. It does not
@@ -63,17 +62,6 @@ class EncodeProgram(Program):
     @property
     def _results(self) -> tuple[()]:
         return ()
-
-    def _idle_arguments(self, batch: Batch) -> Sequence[Any]:
-        del batch
-        return [np.zeros(spec.shape, spec.dtype.as_numpy_dtype) for spec in self._specs]
-
-    @property
-    def _handle_specs(self) -> list[tf.TensorSpec]:
-        return [tf.TensorSpec([], tf.resource)] * len(self._source_shapes)
-
-    def _handles(self, batch: Batch) -> list[tf.Tensor]:
-        return batch.caches.source
 
     @property
     def _written_shapes(self) -> list[list[int]]:

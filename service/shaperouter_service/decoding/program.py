@@ -4,6 +4,7 @@ import abc
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from shaperouter_service.decoding import caches
@@ -198,6 +199,21 @@ class Program(abc.ABC):
             for argument in tf.nest.flatten(arguments)
         ]
         return call_flat(self._loaded, [*tensors, *self._handles(batch), *self._captured])
+
+
+class SourceProgram(Program):
+    """A program that takes no caches but those of sources, and no arguments but arrays."""
+
+    def _idle_arguments(self, batch: Batch) -> Sequence[Any]:
+        del batch
+        return [np.zeros(spec.shape, spec.dtype.as_numpy_dtype) for spec in self._specs]
+
+    @property
+    def _handle_specs(self) -> list[tf.TensorSpec]:
+        return [tf.TensorSpec([], tf.resource)] * len(self._source_shapes)
+
+    def _handles(self, batch: Batch) -> list[tf.Tensor]:
+        return batch.caches.source
 
 
 def pack(structure: Any, values: Iterator[Any]) -> Any:

@@ -91,11 +91,6 @@ class Whisper(Seq2Seq):
     def max_source_length(self) -> int:
         return self.max_source_positions
 
-    @property
-    def window_samples(self) -> int:
-        """Samples of a window at 16 kHz; 30 s for all published models."""
-        return self.max_source_positions * FRAMES_PER_POSITION * HOP_SAMPLES
-
     def read_inputs(self, tensors: Tensors) -> Iterator[NamedWeight]:
         width = self.d_model
         for name, inputs in (("encoder.conv1", self.num_mel_bins), ("encoder.conv2", width)):

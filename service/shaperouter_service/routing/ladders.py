@@ -269,10 +269,6 @@ class Ladders:
         longest = self.lengths(kind, beams).maximum
         return self.cover(model, kind, rows=1, length=longest, beams=beams)
 
-    def first_prefill(self, model: str) -> Signature:
-        """The prefill graph that a worker makes first."""
-        return self.first_of(model, GraphKind.PREFILL)
-
     def first_decode(self, model: str, beams: int) -> Signature:
         """The decode graph that a lane makes first."""
         return self.first_of(model, GraphKind.DECODE, beams)

@@ -209,10 +209,7 @@ def _collect(
 ) -> Iterator[Metric]:
     yield from _graph_counters(totals.graphs)
     yield from _graph_histograms(totals, histogram_labels)
-    yield from _padding(totals.padding)
-    yield from _padding_checks(totals.padding_checks)
-    yield from _prefixes(totals)
-    yield from _proposals(totals)
+    yield from _counters(totals)
     yield from _gauges(connected.values())
     # A successor beside its worker has graphs and memory already, but serves no requests yet.
     yield _slots(connected[worker] for worker in active_workers(connected).values())
@@ -275,64 +272,50 @@ def _graph_histograms(
         yield family
 
 
-def _padding(totals: dict[_Labels, int]) -> Iterator[Metric]:
-    family = CounterMetricFamily(
-        "shaperouter_padding_tokens",
+def _counters(totals: _Totals) -> Iterator[Metric]:
+    yield _counter(
+        "padding_tokens",
         "Tokens computed and thrown away: padding of sources (encode), of prompts (prefill, or "
         "score if their log-probabilities are returned), of transcripts whose words are timed "
-        "(align), and rows without a request (decode). Of models that answer once, rows times "
+        "(align), and rows without a request (decode). For models that answer once, rows times "
         "sizes computed and thrown away (call).",
-        labels=["model", "kind"],
+        totals.padding,
+        "kind",
     )
-    for labels, tokens in totals.items():
-        family.add_metric(labels, tokens)
-    yield family
-
-
-def _padding_checks(totals: dict[_Labels, int]) -> Iterator[Metric]:
-    family = CounterMetricFamily(
-        "shaperouter_padding_checks",
+    yield _counter(
+        "padding_checks",
         "Calls of functions, and parts of split ones, that were repeated without padding "
         "(--check-padding), by whether the answer was equal or different.",
-        labels=["model", "result"],
+        totals.padding_checks,
+        "result",
     )
-    for labels, checks in totals.items():
-        family.add_metric(labels, checks)
-    yield family
-
-
-def _prefixes(totals: _Totals) -> Iterator[Metric]:
-    hits = CounterMetricFamily(
-        "shaperouter_prefix_hit_tokens",
+    yield _counter(
+        "prefix_hit_tokens",
         "Tokens of prompts that were not read, because an earlier request began with them.",
-        labels=["model"],
+        totals.prefix_hits,
     )
-    evictions = CounterMetricFamily(
-        "shaperouter_prefix_evictions",
-        "Blocks of 16 tokens that were dropped for others (--prefix-cache-memory).",
-        labels=["model"],
+    yield _counter(
+        "prefix_evictions",
+        "Blocks of 16 tokens that were evicted from the prefix cache (--prefix-cache-memory).",
+        totals.prefix_evictions,
     )
-    for family, counts in ((hits, totals.prefix_hits), (evictions, totals.prefix_evictions)):
-        for labels, count in counts.items():
-            family.add_metric(labels, count)
-        yield family
-
-
-def _proposals(totals: _Totals) -> Iterator[Metric]:
-    proposed = CounterMetricFamily(
-        "shaperouter_proposed_tokens",
+    yield _counter(
+        "proposed_tokens",
         "Proposed tokens that decode steps have checked (--speculate).",
-        labels=["model"],
+        totals.proposed,
     )
-    accepted = CounterMetricFamily(
-        "shaperouter_accepted_tokens",
-        "Proposed tokens that were the tokens that came, so that they took no step of their own.",
-        labels=["model"],
+    yield _counter(
+        "accepted_tokens",
+        "Proposed tokens that were accepted, so that they took no step of their own.",
+        totals.accepted,
     )
-    for family, counts in ((proposed, totals.proposed), (accepted, totals.accepted)):
-        for labels, count in counts.items():
-            family.add_metric(labels, count)
-        yield family
+
+
+def _counter(name: str, help_text: str, totals: Mapping[_Labels, int], *labels: str) -> Metric:
+    family = CounterMetricFamily(f"shaperouter_{name}", help_text, labels=["model", *labels])
+    for values, count in totals.items():
+        family.add_metric(values, count)
+    return family
 
 
 def _gauges(connected: Collection[Snapshot]) -> Iterator[Metric]:

@@ -14,7 +14,7 @@ from shaperouter_service.wire.calls import served_call_from_message, served_call
 from shaperouter_service.wire.options import options_from_message, options_to_message
 from shaperouter_service.wire.translation import Codec, Translation, unchanged
 
-_LADDERS = Translation(
+LADDERS = Translation(
     Ladders,
     model_pb2.Ladders,
     names={
@@ -29,10 +29,8 @@ _LADDERS = Translation(
         ),
     },
 )
-ladders_to_message = _LADDERS.to_message
-ladders_from_message = _LADDERS.from_message
 
-_TRANSCRIPTS = Translation(
+TRANSCRIPTS = Translation(
     TranscriptSettings,
     model_pb2.TranscriptSettings,
     names={
@@ -56,15 +54,14 @@ _TRANSCRIPTS = Translation(
         ),
     },
 )
-transcript_settings_to_message = _TRANSCRIPTS.to_message
 
 MODELS = Translation(
     ServedModel,
     model_pb2.Model,
     codecs={
-        Ladders: _LADDERS,
+        Ladders: LADDERS,
         ServedCall: Codec(served_call_to_message, served_call_from_message),
-        TranscriptSettings: _TRANSCRIPTS,
+        TranscriptSettings: TRANSCRIPTS,
         Mapping[str, Any]: Codec(options_to_message, options_from_message),
     },
 )

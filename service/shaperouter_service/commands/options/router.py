@@ -1,15 +1,22 @@
 """Options of routers, alone or with local workers."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from shaperouter_service.checkpoints.model_locations import ModelLocation
+from shaperouter_service.commands.options.common import CommonOptions
 from shaperouter_service.commands.options.declaring import OFF, option, options_of
 from shaperouter_service.commands.options.numbers import Integer, Number
+from shaperouter_service.commands.options.tls import TlsOptions
 from shaperouter_service.system.sizes import parse_size
+
+if TYPE_CHECKING:
+    from shaperouter_service.roles.router_config import RouterConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +37,31 @@ class RouterOptions:
     def http_address(self) -> str | None:
         """Address of the HTTP server; None if it is off."""
         return None if self.http_listen == OFF else self.http_listen
+
+    def config(
+        self, common: CommonOptions, tls: TlsOptions, models: Sequence[ModelLocation], **own: Any
+    ) -> "RouterConfig":
+        """Settings of a router; `own` are those that its command does not share."""
+        from shaperouter_service.roles.router_config import RouterConfig
+
+        return RouterConfig(
+            models=models,
+            listen=self.listen,
+            http_listen=self.http_address,
+            console=self.console,
+            trace_url=self.trace_url,
+            metrics_listen=common.metrics_listen,
+            grace=common.grace,
+            max_queue_seconds=self.max_queue_seconds,
+            max_calls=self.max_calls,
+            max_recording_memory=self.max_recording_memory,
+            health_listen=common.health_address,
+            tls=tls.server(),
+            tokens=self.tokens,
+            shares_prefixes=self.share_prefixes == "all",
+            repository=common.model_repository,
+            **own,
+        )
 
 
 def _trace_url(_: click.Context, __: click.Parameter, given: str) -> str:

@@ -19,7 +19,7 @@ from shaperouter.v1 import (
 )
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.speech.transcription import TranscriptSettings
-from shaperouter_service.wire.models import ladders_to_message, transcript_settings_to_message
+from shaperouter_service.wire import models as wire_models
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
@@ -50,8 +50,8 @@ async def start(worker: FakeWorker, *, transcribers: set[str]) -> None:
                 has_whole_source=True,
                 has_transcript=True,
             )
-            model.ladders.CopyFrom(ladders_to_message(ladders))
-            model.transcripts.CopyFrom(transcript_settings_to_message(SETTINGS))
+            model.ladders.CopyFrom(wire_models.LADDERS.to_message(ladders))
+            model.transcripts.CopyFrom(wire_models.TRANSCRIPTS.to_message(SETTINGS))
     await worker.start()
 
 

@@ -16,7 +16,7 @@ from shaperouter_service.routing.compile_policy import (
 from shaperouter_service.routing.decay import HALF_LIFE, DecayingSum
 from shaperouter_service.routing.decision import decide
 from shaperouter_service.routing.rendezvous import named
-from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.snapshots import GraphState
 from shaperouter_service.routing.views import GraphView, WorkerView
 
@@ -45,7 +45,7 @@ def test_what_has_cost_the_fleet_enough_is_compiled_on_the_worker_that_hashing_n
 def test_what_is_compiled_first_is_compiled_where_requests_for_it_go() -> None:
     """Also where several run together, which the request's own shape does not tell."""
     for request in (shape(10, 40), shape(10, 100), shape(10, 300), shape(100, 500)):
-        covers = (LADDERS.first_prefill(MODEL), LADDERS.first_decode(MODEL, 1))
+        covers = (LADDERS.first_of(MODEL, GraphKind.PREFILL), LADDERS.first_decode(MODEL, 1))
         fleet = [worker(name, ready=covers) for name in "abcd"]
         decision = decide(request, fleet, NOW)
         assert isinstance(decision, Decision)

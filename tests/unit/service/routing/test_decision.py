@@ -27,7 +27,7 @@ from shaperouter_service.routing.snapshots import GraphState
 from shaperouter_service.routing.views import GraphView, WorkerView
 
 NOW = 1000.0
-FIRST = (LADDERS.first_prefill(MODEL), LADDERS.first_decode(MODEL, 1))
+FIRST = (LADDERS.first_of(MODEL, GraphKind.PREFILL), LADDERS.first_decode(MODEL, 1))
 
 
 def decided(request, workers) -> Decision[Option]:
@@ -261,7 +261,7 @@ def test_a_source_is_encoded_and_a_prompt_of_one_token_needs_no_prefill() -> Non
 
 def test_a_longer_prompt_of_a_decoder_is_read_too() -> None:
     decision = decided(_asked(12, 30), [encoding_worker(SOURCE_FIRST)])
-    assert decision.taken.prefill == SOURCE_LADDERS.first_prefill(MODEL)
+    assert decision.taken.prefill == SOURCE_LADDERS.first_of(MODEL, GraphKind.PREFILL)
     shorter = decided(_asked(1, 30), [encoding_worker(SOURCE_FIRST)])
     assert shorter.taken.prefill_seconds < decision.taken.prefill_seconds
 

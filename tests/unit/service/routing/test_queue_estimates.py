@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from harness.routing import LADDERS, MODEL, SOURCE_LADDERS, encoding_worker, prefill, shape, worker
 from shaperouter_service.routing.choice import Decision
 from shaperouter_service.routing.decision import RequestShape, decide
-from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.routing.signatures import GraphKind, Signature
 
-FIRST = (LADDERS.first_prefill(MODEL), LADDERS.first_decode(MODEL, 1))
+FIRST = (LADDERS.first_of(MODEL, GraphKind.PREFILL), LADDERS.first_decode(MODEL, 1))
 PIECE_SECONDS = 0.15
 
 

@@ -27,7 +27,7 @@ from shaperouter_service.telemetry.auth import Refusal
 from shaperouter_service.telemetry.fleet import Recycling
 from shaperouter_service.telemetry.metrics_server import make_registry
 from shaperouter_service.telemetry.refusals import REASONS
-from shaperouter_service.wire.models import ladders_from_message
+from shaperouter_service.wire import models as wire_models
 
 CLIENTS = ("search", "chat")
 SERVICES = (*SHAPEROUTER.services, *INFERENCE.services, *TFSERVING.services)
@@ -36,7 +36,7 @@ SERVICES = (*SHAPEROUTER.services, *INFERENCE.services, *TFSERVING.services)
 def allowed(worker: FakeWorker) -> dict[str, set[str]]:
     """Values that each label may have, from the configuration and from closed sets of the code."""
     model = worker.models[0]
-    ladders = ladders_from_message(model.ladders)
+    ladders = wire_models.LADDERS.from_message(model.ladders)
     signatures = list(ladders.signatures(model.name))
     return {
         "model": {model.name, "(unknown)"},

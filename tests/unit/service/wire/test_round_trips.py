@@ -32,6 +32,7 @@ from shaperouter_service.routing.call_ladders import AxisLadder, CallLadders, Se
 from shaperouter_service.routing.ladder import Ladder
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.served_model import ModelKind, ServedModel
+from shaperouter_service.routing.signatures import GraphKind
 from shaperouter_service.routing.snapshots import (
     BudgetReport,
     CallQueueReport,
@@ -46,7 +47,7 @@ from shaperouter_service.routing.snapshots import (
 from shaperouter_service.speech.transcription import TranscriptSettings
 from shaperouter_service.tensors.dtypes import DType
 from shaperouter_service.tensors.specs import Axis, CallSpec, TensorSpec
-from shaperouter_service.wire.models import ladders_from_message, ladders_to_message
+from shaperouter_service.wire import models as wire_models
 from shaperouter_service.wire.run_events import run_event_from_message, run_event_to_message
 from shaperouter_service.wire.run_requests import run_request_from_message, run_request_to_message
 from shaperouter_service.wire.snapshots import snapshot_from_message, snapshot_to_message
@@ -62,7 +63,7 @@ from shaperouter_service.wire.snapshots import snapshot_from_message, snapshot_t
 )
 def test_ladders_arrive_as_they_were_sent(**settings: Any) -> None:
     ladders = Ladders.default(**settings)
-    assert ladders_from_message(ladders_to_message(ladders)) == ladders
+    assert wire_models.LADDERS.from_message(wire_models.LADDERS.to_message(ladders)) == ladders
 
 
 SETTINGS = TranscriptSettings(
@@ -225,7 +226,7 @@ def test_a_run_request_arrives_as_it_was_sent(changes: dict[str, Any]) -> None:
 
 LOGPROBS = (TokenLogprobs(1, -0.5, ((1, -0.5), (2, -1.5))),)
 USE = GraphUse(
-    asked=LADDERS.first_prefill("m"),
+    asked=LADDERS.first_of("m", GraphKind.PREFILL),
     served=LADDERS.first_decode("m", 2),
     calls=3,
     device_seconds=0.5,
@@ -235,7 +236,7 @@ USE = GraphUse(
 @pytest.mark.parametrize(
     "event",
     [
-        Stalled(LADDERS.first_prefill("m")),
+        Stalled(LADDERS.first_of("m", GraphKind.PREFILL)),
         Isolated(),
         NewTokens((1,), LOGPROBS),
         NewTokens((1, 2)),
