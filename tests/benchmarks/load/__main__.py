@@ -170,8 +170,8 @@ def _conditions(result: Result) -> str:
     warm = (
         ""
         if result.find(SHAPEROUTER.name, State.WARM) is None
-        else f"; a warm one has had {settings['warm_up_seconds']:.0f} s of such traffic besides "
-        "and was left to finish its compilations"
+        else f" A warm one has also had {settings['warm_up_seconds']:.0f} s of such traffic and has "
+        "finished its compilations."
     )
     return (
         f"{found['date']}, {found['cpu']}, {found['cores']} cores, {found['memory_gib']} GiB, load "
@@ -180,8 +180,8 @@ def _conditions(result: Result) -> str:
         f"them, which was late by {late * 1e3:.0f} ms at most. {rates}Poisson arrivals, the same "
         "for all: prompts log-normal from 8 to 512 tokens, 5 to 64 new tokens, beams 1, 2 and 4 at "
         "70, 15 and 15 %, 40 % of those without beams sampled with options of their own. A cold "
-        "server has seen no request and no cache, and gets the first when it says that it is "
-        f"ready{warm}."
+        "server starts without a cache and gets its first request when it reports that it is "
+        f"ready.{warm}"
     )
 
 

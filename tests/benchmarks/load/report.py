@@ -93,10 +93,10 @@ def _run_table(result: Result, state: State, rate: float) -> Table:
             "goodput",
         ],
         rows=rows,
-        note="Seconds, of all requests: those that did not complete count with their deadline of "
-        f"{some.deadline:.0f} s; p99 of fewer than 100 is the slowest. {SHAPEROUTER.label} "
-        "streams; the others' first token comes with the last. In time: within the limit of the "
-        "request; goodput: such answers per second.",
+        note="Times are in seconds. A request that did not complete counts with its deadline of "
+        f"{some.deadline:.0f} s. The p99 of fewer than 100 requests is the slowest. "
+        f"{SHAPEROUTER.label} streams; the others send the first token with the last. In time: "
+        "within the limit of the request. Goodput: answers in time per second.",
     )
 
 
