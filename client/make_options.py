@@ -63,7 +63,7 @@ METAVARS = {
     Kind.LOGIT_BIAS: "ID=BIAS",
     Kind.WORDS: "TEXT",
 }
-# In a default: that of generation_config.json.
+# Stands for a default that generation_config.json sets.
 CHECKPOINT = "the model's"
 REPEATED = (Kind.TOKENS, Kind.TEXTS, Kind.LOGIT_BIAS, Kind.WORDS)
 NEEDS = {

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
-# The machine may have more to do: an example takes as long as it takes.
+# The machine may be busy, so examples have no deadline.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 

@@ -81,7 +81,7 @@ def archive(target: Path, tree: Path, members: Sequence[Path], *, prefix: str, t
             info.mtime = time
             with path.open("rb") as data:
                 tar.addfile(info, data)
-    # Without a name and a time of its own.
+    # The archive must contain neither a file name nor a time of its own.
     target.write_bytes(gzip.compress(content.getvalue(), mtime=0))
 
 

@@ -187,7 +187,7 @@ def _make_cycles(random: Path, directory: Path) -> None:
     if directory.exists():
         return
     weights = load_file(random / "model.safetensors")
-    # What layers add is computed, and is nothing: the newest token alone decides what comes.
+    # Layers add zeros, so the newest token alone decides the next one.
     for name, weight in weights.items():
         if "c_proj" in name or "wpe" in name:
             weights[name] = np.zeros_like(weight)

@@ -36,8 +36,8 @@ GENERATE = "/shaperouter.v1.GenerationService/Generate"
 CLIENT_KEY = "x-client-id"
 SMALL, LARGE = "small", "large"
 AT_ONCE = 24
-# Bytes of texts that are too long. With what is in a message besides, these are 4 MiB, which gRPC
-# refuses, and 1 MiB, which is the most that is read.
+# Bytes of texts that are too long. With the rest of a message, these are 4 MiB, which gRPC refuses,
+# and 1 MiB, the maximum that the service reads.
 LARGEST = "4 MB"
 SIZES = {LARGEST: 4 * 2**20 - 256, "1 MB": 2**20 - 256}
 SMALL_TEXT, SMALL_TOKENS = "TensorFlow is a library", 8
@@ -46,8 +46,8 @@ MAX_RATIO, MAX_MEMORY_RATIO = 1.5, 2.0
 SEED = 1
 REFUSED = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED)
 
-# Characters of each kind of text. What is a token by itself, what has no word to split at, what is
-# several bytes, and what a normalizer would drop or compose.
+# Characters of each kind of text. Characters that are tokens, text without spaces, characters of
+# several bytes, and characters that a normalizer would drop or compose.
 TEXTS: dict[str, Callable[[random.Random], str]] = {
     "spaces": lambda _: " ",
     "one word": lambda _: "a",
@@ -89,7 +89,7 @@ def _measure(service: Service, seconds: float) -> int:
     usual_seconds = statistics.median(_small_requests(service.address, SMALL, seconds))
     usual_bytes = router.memory_info().rss
     rows, missed = [], False
-    # The largest come first: memory that a process has had it may keep.
+    # The largest come first, because a process may keep memory that it once had.
     for (size, length), (kind, make), client in itertools.product(
         [*SIZES.items(), ("admitted", longest)], TEXTS.items(), (SMALL, LARGE)
     ):
@@ -97,7 +97,7 @@ def _measure(service: Service, seconds: float) -> int:
         found = _beside(service.address, router, text, client, seconds)
         ratio = statistics.median(found.seconds) / usual_seconds
         memory = found.peak_bytes / usual_bytes
-        # What is read or even tokenized takes its share of the machine, sent at this rate.
+        # Texts that are read, or even tokenized, take a share of the machine at this rate.
         missed = missed or (size == LARGEST and (ratio > MAX_RATIO or memory > MAX_MEMORY_RATIO))
         rows.append(
             [
@@ -136,7 +136,7 @@ def _beside(address: str, router: psutil.Process, text: str, client: str, second
     message = generation_pb2.GenerateRequest(
         text=text, options=generation_pb2.GenerationOptions(max_new_tokens=1)
     ).SerializeToString()
-    # A process of its own: what it does to send texts must not hold up who measures.
+    # A separate process, so that sending texts does not delay the measurements.
     stop, told = multiprocessing.Event(), multiprocessing.SimpleQueue()
     sender = multiprocessing.Process(target=_send, args=(address, message, stop, told))
     with _peak_of(router) as peak:

@@ -113,7 +113,7 @@ def main() -> None:
         print("|---" * (1 + len(contestants)) + "|")
         for beams in BEAMS:
             times: dict[str, list[float]] = {name: [] for name in contestants}
-            # Some rounds are of nobody: graphs are compiled, and caches filled.
+            # The first rounds do not count: graphs are compiled, and caches filled.
             for round_ in range(-WARM_ROUNDS, arguments.rounds):
                 path = speech(work, 10 * beams + round_)
                 if round_ == 0:

@@ -86,9 +86,9 @@ def main() -> int:
 
 
 def _shrunk(schedule: Schedule, result: Result, trials: int) -> Schedule:
-    """Shortens a failing schedule, of which what came after the first defect is left out.
+    """Shortens a failing schedule, and leaves out the faults after the first defect.
 
-    Returns the schedule as it was if no shorter one has failed in so many trials.
+    Returns the schedule itself if no shorter one has failed within the trials.
     """
     first = min(defect.at for defect in result.defects)
     before = [fault for fault in schedule.faults if fault.at <= first]

@@ -115,7 +115,7 @@ def _refusal_of_status(error: grpc.RpcError) -> Refusal:
     pushback = dict(error.trailing_metadata() or ()).get("grpc-retry-pushback-ms")
     after = None if pushback is None else int(pushback) / 1000
     code = error.code().name
-    # As gRPC says it of calls that reach a server in the moment it stops.
+    # gRPC's answer to calls that reach a server at the moment it stops.
     connection = code in ("UNAVAILABLE", "CANCELLED") and after is None
     return Refusal(code=code, reason=error.details(), retry_after=after, connection=connection)
 

@@ -176,7 +176,7 @@ class Campaign:
         index = self._record(Disturbance(kind=fault.kind, began=began, ended=math.inf))
         try:
             injection.run(fault)
-        # A fault that cannot be brought about makes the campaign worthless.
+        # If a fault cannot be injected, the campaign proves nothing.
         except Exception as error:
             self._defect(f"{fault} was not possible: {error!r}")
         over = Disturbance(kind=fault.kind, began=began, ended=self.clock())

@@ -16,7 +16,7 @@ from pathlib import Path
 # Bytes of the disk: what the campaign compiles takes a third of it.
 _SIZE = 512 << 20
 _BLOCK = 1 << 20
-# Bits are flipped in so many bytes of so many files.
+# Number of bytes of a file in which bits are flipped, and of such files.
 _FILES, _BYTES = 3, 4
 
 

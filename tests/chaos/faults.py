@@ -56,7 +56,7 @@ LASTING = frozenset(
 )
 
 # Those between a caller and the router that has the caller's request: the connection breaks, or is
-# silent. Of all others, callers notice nothing but a pause.
+# silent. With all other faults, callers notice only a pause.
 NEAR_CALLERS = frozenset(
     {
         FaultKind.KILL_ROUTER,
@@ -69,7 +69,7 @@ NEAR_CALLERS = frozenset(
     }
 )
 
-# Those that only root can bring about.
+# Faults that only root can inject.
 BY_ROOT = frozenset({FaultKind.FILL_CACHE, FaultKind.LOCK_CACHE})
 
 

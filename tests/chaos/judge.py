@@ -10,7 +10,8 @@ from typing import Any
 
 from chaos.faults import NEAR_CALLERS, FaultKind
 
-# Of arrays of floats, whose last bits depend on the shape of a graph. Tokens have no tolerance.
+# Tolerance for arrays of floats, whose last bits depend on the shape of a graph. Tokens have no
+# tolerance.
 _TOLERANCE = 1e-4
 
 # Seconds after a fault near callers in which they may still meet it: a router starts and finds its

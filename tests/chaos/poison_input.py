@@ -1,4 +1,4 @@
-"""The input that hangs whoever computes it; see `poison`."""
+"""The input that hangs a worker; see `poison`."""
 
 # The function loops for inputs above the limit.
 LIMIT = 1e6

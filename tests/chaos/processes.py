@@ -17,11 +17,11 @@ import psutil
 _PAUSE = 0.3
 # Seconds that a process gets to end after SIGTERM.
 _GRACE = 60.0
-# Of ten parts of a slow process's time, this many are its own; a part has 10 ms. A quota of a
-# control group stops a process in the same way.
+# Number of parts out of ten in which a slowed process runs; a part has 10 ms. A quota of a control
+# group stops a process in the same way.
 _PARTS, _OWN, _PART = 10, 2, 0.01
 
-# How a process ends that was asked to, and one that we kill.
+# Exit codes of a process that was asked to end, and of one that was killed.
 _ENDS = {0, -signal.SIGKILL}
 
 

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, replace
 
 from chaos.faults import LASTING, Fault, FaultKind
 
-# How often each kind comes, relative to the others. A kind that costs much of the campaign's time,
-# because many workers end by it, is rare.
+# How often each kind comes, relative to the others. A kind that ends many workers, and so costs
+# much of the campaign's time, is rare.
 _WEIGHTS = dict.fromkeys(FaultKind, 4) | {
     FaultKind.KILL_WORKER: 12,
     FaultKind.FREEZE_WORKER: 8,
@@ -22,7 +22,7 @@ _WEIGHTS = dict.fromkeys(FaultKind, 4) | {
 # Seconds. Some lasting faults pass unnoticed; others outlast three heartbeats.
 _SHORTEST, _LONGEST = 0.5, 12.0
 
-# Seconds between two faults of a shortened schedule, which had others between them.
+# Maximum seconds between two faults of a shortened schedule.
 GAP = 2.0
 
 

@@ -22,13 +22,13 @@ from prometheus_client import Counter, Gauge, start_http_server
 
 from shaperouter import Client, Generation, ShaperouterError
 
-# Who call at a time, and seconds between two requests of one of them, at most.
+# Number of callers, and maximum seconds between two requests of one of them.
 CALLERS = 6
 PAUSE = 0.4
 
 # Seconds that a user waits for one answer, and tries again before giving up.
 TIMEOUT, PATIENCE = 60.0, 30.0
-# Seconds until the next try, where the service does not say.
+# Seconds until the next try, if the service does not say when.
 RETRY = 0.5
 
 REQUESTS = Counter(
@@ -160,7 +160,7 @@ def main() -> None:
         with Client(given.address, ca=given.ca, token=token) as client:
             while True:
                 day.call(source.choice(SAMPLE_REQUESTS), client)
-                # Nobody asks again in the same moment.
+                # Callers must not all try again at the same moment.
                 time.sleep(source.uniform(0, PAUSE))
 
     threads = [threading.Thread(target=caller, args=(number,)) for number in range(CALLERS)]

@@ -126,7 +126,7 @@ def without_data(prometheus: Prometheus, start: float, end: float) -> list[str]:
     for group in yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]:
         rules = (rule["record"] for rule in group["rules"] if "record" in rule)
         queries |= {f"rule {name}": name for name in rules}
-    # Of those of any Python process the dashboard asks for what it shows.
+    # The dashboard shows only some of the metrics of any Python process.
     ours = ("shaperouter_", "grpc_server_")
     names = (series for metric in metrics().values() for series in metric.series)
     queries |= {f"metric {name}": name for name in names if name.startswith(ours)}
@@ -171,12 +171,12 @@ def main(save: Path | None) -> int:
                 heard = threads.submit(hear, service)
                 for seed in range(8):
                     threads.submit(load, service, until, seed)
-                # One of them at least has runs then.
+                # At least one of them has runs then.
                 for name in ("worker-0", "worker-1"):
                     time.sleep(LOAD / 3)
                     end_worker(service, name)
             heard.result()
-            # What was counted last is scraped a moment later.
+            # The last counts are scraped a moment later.
             prometheus.wait_until("shaperouter_audio_seconds_total", timeout=10 * SCRAPE)
             empty = without_data(prometheus, began, time.time())
             if save:

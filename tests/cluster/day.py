@@ -21,7 +21,7 @@ from shaperouter import Client, GraphState
 # What shaperouterd exits with if an option or a model is wrong: sysexits.h EX_CONFIG.
 EXIT_CONFIG = 78
 
-# All that users' requests ask for: of two lengths, by one and by two rows.
+# All graphs that users' requests ask for: two lengths, with one row and with two.
 GRAPHS = [
     f"small {graph}"
     for graph in (
@@ -36,8 +36,8 @@ GRAPHS = [
     )
 ]
 
-# Workers that are killed until one had something to do in that moment: requests are short. And
-# seconds in which what it did has been scraped.
+# Maximum number of workers to kill until one was busy at that moment: requests are short. Seconds
+# until its counts have been scraped.
 KILLS, SCRAPED = 4, 15.0
 
 ABSENT, MISSES = "ShaperouterAbsent", "ShaperouterCacheMisses"

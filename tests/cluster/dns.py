@@ -20,7 +20,7 @@ nameserver {GATEWAY}
 options ndots:5
 """
 
-# Seconds that an answer may be kept, as CoreDNS says it.
+# Seconds that an answer may be cached, CoreDNS' default.
 TTL = 5
 
 

@@ -154,7 +154,7 @@ class Production:
         found: list[Pod] = []
 
         def one_is() -> bool:
-            # Requests take a tenth of a second: who is asked for more would hear old news.
+            # Requests take a tenth of a second, so a longer interval would show old states.
             found.extend(itertools.islice(filter(_active_slots, self.workers.pods), 1))
             return bool(found)
 

@@ -24,7 +24,7 @@ def at_once(*acts: Callable[[], None]) -> None:
         except Exception as error:
             failures.append(error)
 
-    # Daemons: who interrupts the day does not wait for them.
+    # Daemons, so that an interruption of the day does not wait for them.
     threads = [threading.Thread(target=run, args=(act,), daemon=True) for act in acts]
     for thread in threads:
         thread.start()

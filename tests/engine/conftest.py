@@ -14,8 +14,8 @@ from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.kernels import KernelsUnavailableError
 from shaperouter_service.kernels.selfcheck import require
 
-# Tested on every graph there can be; the others on those their cases need. Families differ in
-# their forward pass alone: caches, padding, lanes and options are code that they share.
+# These are tested on every possible graph, the others on the graphs that their cases need. Families
+# differ in their forward pass alone: caches, padding, lanes and options are code that they share.
 THOROUGH = ("gpt2-odd-heads",)
 
 

@@ -226,7 +226,7 @@ def test_streams_get_their_chunks_between_the_pieces_of_a_prompt(
         {"prompt": _prompt(120), "max_new_tokens": 4},
     ]
     alone = _alone(bench, *requests)
-    # One chunk is longer than a piece that takes next to no time.
+    # One chunk takes longer than a piece, which takes hardly any time here.
     _price_reads(monkeypatch, lane, seconds=1e-9)
     calls = record_calls(monkeypatch)
     stream, late = _together(bench, lane, *requests)

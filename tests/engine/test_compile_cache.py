@@ -77,7 +77,8 @@ def test_all_graphs_are_loaded_in_another_order_and_under_another_name(
     report, errors = loaded
     assert_right(report)
     assert report["graphs"] == dict.fromkeys(GRAPHS, LOADED)
-    # What TensorFlow takes for errors where it loads, and is none.
+    # Messages that TensorFlow logs as errors when it loads an executable, although nothing is
+    # wrong.
     assert "text-format" not in errors
     assert "SIGILL" not in errors
 
@@ -114,7 +115,7 @@ def test_damaged_files_are_compiled_again(
     report, _ = cached_engine.run(filled, list(GRAPHS))
     assert_right(report)
     assert report["graphs"] == {
-        # The trace came to the very same, so the executable was found.
+        # The trace had the same result, so the executable was found.
         "prefill1": LOADED | {"traces": 1},
         "decode1": COMPILED | {"traces": 0},
         "decode2": COMPILED,
@@ -290,11 +291,11 @@ def test_the_key_covers_all_code_that_makes_graphs() -> None:
     }
     assert {name for name in imported if not name.startswith(covered)} == {
         "checkpoints.safetensors_reader",
-        # The modules of a text encoder that it reads are a part of its key.
+        # The code that reads a text encoder's modules is part of its key.
         "checkpoints.sentence_transformers",
         "errors",
         "generation.resolution",
-        # Graphs are made for given sizes and tensors, not from what routers are told.
+        # Graphs depend on given sizes and tensors, not on descriptions for routers.
         "routing.call_ladders",
         "routing.ladder",
         # The size of what is copied between caches, outside of graphs.
@@ -319,7 +320,7 @@ def test_a_compiled_function_gets_the_name_it_is_given() -> None:
         traced = function.get_concrete_function({"x": tf.TensorSpec([2])})
         return named(traced, "ours"), traced
 
-    # Equal but for what they have captured, two functions may share the name.
+    # Two functions that differ only in what they captured may share the name.
     for variable, (function, _) in [(variable, make(variable)) for variable in variables]:
         assert function.name == b"ours"
         product = function({"x": tf.ones([2])})["product"]

@@ -15,7 +15,7 @@ from shaperouter_service.worker.run import Ended
 from shaperouter_service.worker.runner import Runner
 
 MODEL = "gpt2-untied"
-# Sampling whose every step depends on those before it; none ends before its last token.
+# Sampled requests in which every step depends on the earlier ones; none ends early.
 SAMPLED: dict[str, dict[str, Any]] = {
     "sampled": {"do_sample": True, "temperature": 1.2, "top_k": 40, "top_p": 0.95, "seed": 7},
     "sampled with every option": {
@@ -32,7 +32,7 @@ SAMPLED: dict[str, dict[str, Any]] = {
         "biases": [((5,), 2.0), ((1, 2), -math.inf)],
     },
 }
-# Numbers of tokens that a worker has generated before it is lost, and of all.
+# Tokens that a worker generates before it is lost, and tokens in all.
 CUTS, NEW_TOKENS = (1, 9, 23), 24
 
 
@@ -61,7 +61,7 @@ def _assert_continues(
 def test_greedy_cases_continue_after_any_number_of_tokens(
     benches: Mapping[str, Bench], golden: Golden
 ) -> None:
-    # Each is as many runs as it has tokens.
+    # Each request becomes as many runs as it has tokens.
     for case in golden.cases[::3]:
         prompt, options = golden.prompt(case), golden.options(case)
         options["source"] = golden.source(case)

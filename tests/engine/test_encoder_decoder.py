@@ -97,7 +97,7 @@ def test_a_prompt_of_one_token_is_read_by_the_first_step(bench: Bench, golden: G
 def test_sources_of_one_rung_are_read_together(bench: Bench, golden: Golden) -> None:
     _made(bench, GraphKind.ENCODE)
     case = next(case for case in golden.cases if 8 < len(golden.source(case)) <= 16)
-    # What runs meanwhile lets the others wait for one another.
+    # While this one runs, the others wait and are then read together.
     long = max(golden.cases, key=lambda case: len(golden.source(case)))
     submitted = [(bench.submit_case(golden, one), one) for one in [long, case, case, case, case]]
     for collected, one in submitted:

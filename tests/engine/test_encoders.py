@@ -39,7 +39,7 @@ def test_answers_equal_the_reference_in_a_padded_batch(golden: EncoderGolden, pa
     model = load_encoder(golden.name, golden.directory, "float32", packed=packed)
     longest = max(len(case["input_ids"]) for case in golden.cases)
     assert longest == model.max_length
-    # A text more than there are, and positions that no text has.
+    # One row more than there are texts, and positions that no text uses.
     texts = list(reversed(golden.cases))
     found = answers(model, texts, rows=len(texts) + 1, length=longest)
     for answer, case in zip(found, texts, strict=True):
@@ -59,7 +59,7 @@ def test_neither_padding_nor_other_texts_change_an_answer(name: str, packed: boo
         _, beside = answers(model, [other, text], rows=3, length=40, pad=pad)
         np.testing.assert_allclose(beside, alone, atol=TOLERANCE)
         if packed and name == "mpnet-embedder":
-            # To the last bit where no dense module follows: the kernels add up in one order.
+            # Equal to the last bit if no dense module follows: the kernels add up in one order.
             np.testing.assert_array_equal(beside, alone)
 
 

@@ -51,7 +51,7 @@ def test_clients_take_turns_by_requested_tokens() -> None:
     large = [run("large", tokens=39) for _ in range(3)]
     small = [run("small", tokens=9) for _ in range(8)]
     order = [each.client for each in drained(filled(*large, *small))]
-    # While one large run of 40 tokens is made, four small ones of 10 are.
+    # One large run of 40 tokens takes as long as four small ones of 10.
     assert order[:6] == ["large", "small", "small", "small", "small", "large"]
 
 

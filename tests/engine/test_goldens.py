@@ -150,7 +150,7 @@ def test_every_signature_is_compiled_exactly_once(
     for case in thorough.option_cases[:5]:
         assert_equals(bench.submit_case(thorough, case), case)
     snapshot = bench.engine.snapshot("test", "test")
-    # Others may be on their way: who came before may have asked for more than there was.
+    # Other graphs may be compiling, because earlier tests missed them.
     graphs = [graph for graph in snapshot.graphs if graph.signature in made]
     assert len(graphs) == len(made)
     # Traced and compiled, or loaded where an earlier run of the tests has kept what it compiled, or

@@ -193,7 +193,7 @@ def test_each_failure_doubles_the_pause() -> None:
 
 def test_the_graph_that_would_save_most_goes_first() -> None:
     fake = Table()
-    # Of another kind than these: what they would save is not counted anew when it is ready.
+    # It has another kind than these, so their savings do not restart when it is ready.
     other = dataclasses.replace(_signature(64), beams=2)
     first = fake.table.request_compile(other, urgent=True)
     wait_until(lambda: first.state is GraphState.COMPILING)

@@ -43,7 +43,7 @@ class Compiled:
         self.cache_dimensions = [*layers, *of_layer]
         self.cache_elements = program.rows * math.prod(of_layer)
         self.caches = 2 if is_looped else 2 * family.layers
-        # Of one matrix in the kernels' layout.
+        # Size of one matrix in the kernels' layout.
         self.panels = [
             list(program.model.weights[name].shape[-3:]) for name in program.model.weights.packed
         ]
@@ -110,7 +110,7 @@ PROGRAMS: dict[str, Callable[[Model], Program]] = {
     ),
 }
 ALL = [(name, packed) for name in PROGRAMS for packed in (False, True)]
-# Of a prompt that is read whole, every layer's keys and values are computed, then written.
+# If a prompt is read whole, every layer's keys and values are computed, then written.
 IN_PLACE = [one for one in ALL if one[0] != "prefill_whole"]
 PREFILL = [one for one in ALL if one[0].startswith("prefill")]
 DECODE = [one for one in ALL if one[0].startswith("decode")]
@@ -143,7 +143,7 @@ def test_every_cache_is_updated_in_place(compiled: Compiled) -> None:
         for entry in compiled.module.input_output_alias.entries
     }
     aliases = [results[number] for number in compiled.cache_parameters]
-    # Of its own result: both lists are in the order of the handles.
+    # Its own result: both lists are in the order of the handles.
     assert aliases == sorted(aliases)
     assert len({tuple(alias) for alias in aliases}) == compiled.caches
 

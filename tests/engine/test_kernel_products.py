@@ -47,7 +47,7 @@ def test_products_equal_the_reference_for_any_number_of_rows(
     size = np.abs(x).astype(np.float64) @ np.abs(held) + np.abs(bias)
     for rows, product in enumerate(found, 1):
         assert np.all(np.abs(product - expected[:rows]) <= 1e-5 * size[:rows]), rows
-        # To the last bit: other rows must not change a row's result.
+        # Equal to the last bit: other rows must not change a row's result.
         np.testing.assert_array_equal(product, found[-1][:rows])
 
 
@@ -159,8 +159,8 @@ def test_the_error_of_int4_is_bounded_by_its_steps() -> None:
     for start in range(0, len(matrix), SCALED):
         group, held = matrix[start : start + SCALED], found[start : start + SCALED]
         peak = np.abs(group).max(axis=0)
-        # A scale has 8 significant bits. Of 16 steps, one more is on the side of the peak: what is
-        # as large on the other side is a whole step off.
+        # A scale has 8 significant bits. One side of zero has 8 of the 16 steps and the other 7: a
+        # number as large as the peak on the other side is off by a whole step.
         assert np.all(np.abs(held - group) <= 1.01 / 8 * peak)
         is_inner = np.abs(group) < 0.93 * peak
         assert np.all(np.abs(held - group)[is_inner] <= (1.01 / 16 * peak + 0 * group)[is_inner])

@@ -50,7 +50,7 @@ def test_attention_of_joined_texts_equals_that_of_each(name: str, biased: bool) 
         if end > start:
             expected = text_attention(projected[start:end], heads, 0.3, biases)
             np.testing.assert_allclose(found[start:end], expected, rtol=1e-5, atol=2e-5)
-    # To the last bit: a text does not know what other texts there are.
+    # Equal to the last bit: other texts must not change a text's result.
     moved = np.concatenate([projected[starts[3] : starts[4]], projected[: -TEXTS[3]]])
     positions[: TEXTS[3]] = np.arange(TEXTS[3])
     alone = attend(moved, np.asarray([0, *[TEXTS[3]] * len(TEXTS)], np.int32))

@@ -36,7 +36,7 @@ def test_counts_equal_those_of_comparing_every_pair(tokens: list[int]) -> None:
 
 @given(SEQUENCES, st.integers(0, 2))
 def test_counts_are_updated_for_each_new_token(tokens: list[int], new: int) -> None:
-    # Beyond the sequence's end lies what another request left there.
+    # After the sequence's end are tokens of an earlier request.
     matches = tf.constant([[*count_matches(tokens), 9, 9]])
     found = extend_matches(matches, tf.constant([[*tokens, new, new]]), tf.constant([new]))
     assert found[0, : len(tokens) + 1].numpy().tolist() == _counted([*tokens, new])
@@ -64,7 +64,7 @@ def test_no_n_gram_repeats_in_calls_of_many_steps(
     generated = _generated(benches[MODEL], num_beams=num_beams, no_repeat_ngram_size=2)
     sequence = [3, 1, 4, 1, 5, 9, 2, 6, *generated]
     pairs = list(itertools.pairwise(sequence))
-    # Of the prompt's own, none repeats.
+    # No n-gram of the prompt itself repeats.
     assert len(generated) == 24
     assert len(pairs) == len(set(pairs))
     assert not np.array_equal(generated, _generated(benches[MODEL], num_beams=num_beams))

@@ -28,8 +28,8 @@ from shaperouter_service.worker.scheduler import LaneScheduler
 
 BEAMS = (1, 2, 4, 8)
 REQUESTS = 1000
-# Of logits. In float32 the reference itself is up to 2e-4 from what it computes in float64, for the
-# checkpoint of which rounding is magnified most.
+# Of logits. In float32 the reference itself differs from its float64 by up to 2e-4, for the
+# checkpoint that magnifies rounding most.
 FLOAT32_NOISE = 3e-4
 # A request of each kind of decoding; none ends before its last token.
 KINDS: dict[str, dict[str, Any]] = {

@@ -105,7 +105,7 @@ def test_the_first_blocks_of_sequences_are_kept_within_the_memory(filled: Caches
         cache.keep(NAME, keys, filled, 0)
         report = cache.reports[NAME]
         assert report.bytes <= cache.max_bytes
-        # Nothing that is kept lacks the blocks before it.
+        # Every cached block has the blocks before it in the cache.
         known = [block_keys(NAME, "", sequence) for sequence in sequences]
         found = {key for keys in known for key in keys[: cache.length(NAME, keys)]}
         assert len(found) == len(report.blocks)

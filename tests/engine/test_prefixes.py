@@ -81,7 +81,7 @@ def _prompt(seed: int, length: int) -> list[int]:
 def _run(bench: Bench, prompt: list[int], **options: Any) -> Collected:
     run = bench.submit(MODEL, prompt, **{"max_new_tokens": 4, **options})
     run.wait()
-    # What a run leaves is kept after its end was sent.
+    # The blocks of a run are cached after its end was sent.
     wait_until(lambda: not bench.parts.lanes[MODEL, 1].active_slots)
     bench.parts.device.wake()
     return run

@@ -12,7 +12,7 @@ from shaperouter_service.generation.limits import MAX_TOP_LOGPROBS
 from shaperouter_service.generation.run_events import FinishReason, PromptLogprobs
 from shaperouter_service.routing.signatures import GraphKind
 
-# What rounding of float32 may change. Some random checkpoints magnify it: after these prompts the
+# Tolerance for the rounding of float32. Some random checkpoints magnify it: after these prompts the
 # reference itself is up to 4.5e-4 from what it computes in float64 (phi3).
 NOISE, MAGNIFIED_NOISE = 1e-4, 5e-4
 STEADY = ("demo", "gpt2-odd-heads", "gpt2-untied", "gpt2-many-eos", "gpt2-bare", "llama", "bart")

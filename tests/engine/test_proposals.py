@@ -21,7 +21,7 @@ def _proposals(
     for row, sequence in enumerate(sequences):
         state.begin(row, sequence, max_new_tokens=1)
         state.matches[row, :, : len(sequence)] = count_matches(sequence)
-        # What an earlier request may have left.
+        # Tokens that an earlier request may have left.
         state.tokens[row, :, len(sequence) :] = sequence[-1]
         state.matches[row, :, len(sequence) :] = 9
     tensors: State = tf.nest.map_structure(tf.constant, state)
@@ -68,7 +68,7 @@ def test_slots_hold_the_tokens_of_rows_one_after_the_other() -> None:
     assert slots.firsts.numpy()[[0, 2]].tolist() == [0, 3]
     used = slots.used.numpy()
     assert used.tolist() == [True] * 4 + [False] * (slot_count(3) - 4)
-    # Whatever the unused slots say, it must be a place.
+    # The unused slots, too, must have a valid position.
     assert (slots.offsets.numpy() >= 0).all()
     assert (slots.offsets.numpy() <= MAX_PROPOSALS).all()
 

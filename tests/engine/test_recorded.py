@@ -50,7 +50,7 @@ def test_the_number_of_graphs_of_the_warm_up_is_logged(tmp_path: Path) -> None:
 def test_beam_search_has_a_cover_unless_the_record_has_none(
     tmp_path: Path, beams_served: int | None, is_made: bool
 ) -> None:
-    # Made once before, that is, whoever it was for.
+    # That is, another test has compiled it before.
     ladders = few_rungs(max_length=128, slots=2, prefill_piece=PREFILL_PIECE)
     recorder = TrafficRecorder(tmp_path, {MODEL: ladders})
     recorder.compiled(ladders.first_decode(MODEL, ladders.usual_beams), 5.0)

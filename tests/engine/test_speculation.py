@@ -131,7 +131,7 @@ def test_a_text_that_repeats_its_prompt_takes_few_steps(on: Bench) -> None:
     run = _run(on, CYCLE * 2, biases=CIRCLE, max_new_tokens=33)
     assert run.token_ids == CYCLE * 3
     now_proposed, now_accepted = _counts(on)
-    # Every proposal comes, and most tokens were proposed.
+    # Every proposal is accepted, and most tokens were proposed.
     assert now_accepted - accepted == now_proposed - proposed > 20
 
 

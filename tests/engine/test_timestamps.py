@@ -48,7 +48,7 @@ def run(ruled: TranscriptRules, active: bool = True) -> np.ndarray:
     for row, case in zip(tokens, CASES, strict=True):
         sequence = case["prompt_token_ids"] + case["token_ids"]
         row[: len(sequence)] = sequence
-        # What lies behind a sequence is not its own.
+        # Tokens after the end of a sequence do not belong to it.
         row[len(sequence) :] = GOLDEN["first_timestamp"]
     prompts = np.array([len(case["prompt_token_ids"]) for case in CASES], np.int32)
     news = np.array([len(case["token_ids"]) for case in CASES], np.int32)

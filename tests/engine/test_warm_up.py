@@ -28,13 +28,13 @@ def test_the_warm_up_reports_its_progress(
     lines: list[dict[str, Any]] = []
 
     def info(event: str, **fields: Any) -> None:
-        # Engines of other tests may still make graphs: they have others to begin with.
+        # Engines of other tests may still make graphs, because they start with other graphs.
         if fields["graphs"] == 3:
             lines.append(fields | {"event": event})
 
     monkeypatch.setattr(warm_up, "LOG_INTERVAL", 0.0)
     monkeypatch.setattr(warm_up, "log", SimpleNamespace(info=info))
-    # Without a cache, so that it takes longer than this takes to look at it.
+    # Without a cache, so that the compilation outlasts the check.
     bench = Bench({MODEL: GOLDENS / MODEL}, compile_threads=1, warm=[DECLARED])
     begun = bench.engine.snapshot("w", "i")
     wait_until(lambda: "worker ready" in [line["event"] for line in lines], timeout=TIMEOUT)

@@ -229,7 +229,7 @@ def test_temperature_divides() -> None:
         # exp(-1.75 bits) is 0.297: 0.5 becomes 0.21, and 0.1 becomes 0.094.
         ({"eta_cutoff": 0.5}, [0, 1]),
         ({"eta_cutoff": 0.1}, [0, 1, 2, 3]),
-        # The second sees what the first left.
+        # The second truncation sees the tokens that the first left.
         ({"top_k": 2, "top_p": 0.66}, [0]),
         ({"top_k": 2, "top_p": 0.67}, [0, 1]),
         ({"temperature": 0.5, "top_p": 0.72}, [0]),  # 16/22 instead of 1/2

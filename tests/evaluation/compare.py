@@ -27,7 +27,7 @@ TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}"
 MAX_LENGTH = 512
 # lm-eval keeps one token of the maximum for a new one, and one more before the windows of a text.
 WINDOW = MAX_LENGTH - 2
-# What rounding of float32 may change in the log-likelihood of a text, and as a share of it.
+# Tolerances for rounding of float32 in the log-likelihood of a text: absolute, and as a share.
 NOISE, RELATIVE_NOISE = 1e-4, 1e-6
 
 

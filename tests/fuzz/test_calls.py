@@ -43,7 +43,7 @@ PATIENCE = 60.0
 EXAMPLE = Example()
 EXAMPLE.features.feature["x"].float_list.value.extend([1.0, 2.0, 3.0])
 BYTES = np.array([EXAMPLE.SerializeToString()] * 2, object)
-# Calls of each model that are well.
+# Valid calls of each model.
 CALLS: list[tuple[str, dict[str, np.ndarray[Any, Any]]]] = [
     (
         "many",

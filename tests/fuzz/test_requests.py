@@ -30,7 +30,7 @@ COUNT = int(os.environ.get("FUZZ_REQUESTS", "400"))
 CANARY = "xyzzy-canary"
 
 IDS = generation_pb2.TokenIds(ids=[1, 2, 3])
-# Of each kind of option, a value that is well.
+# A valid value of each kind of option.
 VALUES: dict[Kind, Any] = {
     Kind.FLAG: True,
     Kind.COUNT: 1,
@@ -74,8 +74,8 @@ def _infer(*, raw: bool) -> grpc_service_pb2.ModelInferRequest:
     return request
 
 
-# Method, whether it answers with a stream, and requests that are well. A stream of requests has one
-# of them.
+# Method, whether it answers with a stream, and valid requests. A stream of requests has one of
+# them.
 SEEDS: list[tuple[str, bool, list[Message]]] = [
     (
         "shaperouter.v1.GenerationService/Generate",

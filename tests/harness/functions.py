@@ -81,7 +81,7 @@ def _functions() -> dict[str, TestFunction]:
     step, state = _variable(6, 5), _variable(5, 5)
     mean, scale = _variable(6), _variable(6)
     return {
-        # Of a ReLU, all that is left can be sums that nearly cancel, with few right digits.
+        # After a ReLU, only sums that nearly cancel may be left, which have few correct digits.
         "dense": TestFunction(
             call=lambda x: {"y": tf.nn.softplus(x @ w)},
             inputs={"x": ([None, 6], FLOAT)},

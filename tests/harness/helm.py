@@ -15,7 +15,7 @@ from harness.tools import tool
 
 CHART = KUBERNETES.parent / "helm" / "shaperouter"
 
-# Values that make of the chart what a component makes of the base.
+# Values that give the chart the effect of each component.
 VALUES: Mapping[str, Mapping[str, Any]] = {
     "cert-manager": {"rolesTls": "cert-manager"},
     "cpu": {"pools": [{"name": "worker", "device": "cpu"}]},

@@ -14,7 +14,7 @@ from harness.transcribing import tone
 from harness.whispers import wav
 
 RECORDING = wav(tone(0.1))
-# Of a model that calls tools, and reads all fields of messages.
+# A template of a model that calls tools and reads all fields of messages.
 TEMPLATE = """{# <tool_call> #}{{ tools }}{{ enable_thinking }}
 {%- for message in messages %}{{ message.role + message.content }}{{ message.tool_calls }}
 {%- endfor %}"""

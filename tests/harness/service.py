@@ -18,7 +18,7 @@ from harness.waiting import TIMEOUT, wait_until
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
 LOCAL = "127.0.0.1:0"
-# Not shared with the engines of tests: services compile with a user's settings.
+# Services do not share it with the engines of tests, since they compile with a user's settings.
 CACHE = Path(__file__).parents[2] / "build" / "test-cache" / "services"
 
 

@@ -89,7 +89,7 @@ def test_a_worker_killed_in_mid_stream_is_restarted_and_costs_a_pause(
         demo.wait_for_log("worker died", count=times)
         if demo.metric("shaperouter_runs_resumed_total", reason="lost") == 1:
             break
-        # It was quicker than the news of its first token.
+        # The stream ended before the test saw its first token.
         demo.wait_until_ready(count=1 + times)
     assert demo.metric("shaperouter_runs_resumed_total", reason="lost") == 1
     assert demo.worker_pid() != pid

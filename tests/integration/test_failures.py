@@ -44,7 +44,7 @@ def test_a_worker_killed_before_its_first_token_is_replaced_without_an_error(
 ) -> None:
     pid = service.worker_pid()
     with ThreadPoolExecutor() as pool:
-        # It must not be quicker than who kills it.
+        # It must not end before it is killed.
         os.kill(pid, signal.SIGSTOP)
         answer = pool.submit(client.generate, [1, 2, 3], model="endless", max_new_tokens=5)
         wait_until(lambda: service.metric("shaperouter_num_requests_waiting") == 1)

@@ -30,9 +30,9 @@ from shaperouter.v1 import worker_pb2, worker_pb2_grpc
 
 MODEL = f"--model=endless={GOLDENS / 'gpt2-untied'}"
 WORKERS, ROUTERS = 3, 2
-# Streams that a worker is disturbed under, and those that come before anybody knows of it.
+# Streams that run when a worker is disturbed, and streams that arrive before the router notices.
 STREAMS, LATECOMERS = 30, 10
-# As long as the model lets them be, so as to be met in the middle; it has no end token.
+# As long as the model allows, so that the disturbance hits them midway; it has no end token.
 LONG = 120
 KINDS: list[dict[str, Any]] = [
     {"max_new_tokens": LONG},
@@ -143,7 +143,7 @@ class Cluster:
                 flowing.acquire()
             if disturb:
                 disturb(self._busiest())
-            # Nobody knows yet, so that these go to every worker.
+            # No router has noticed yet, so these go to every worker.
             calls += [pool.submit(stream, STREAMS + index) for index in range(LATECOMERS)]
             return [call.result() for call in calls]
 

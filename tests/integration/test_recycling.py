@@ -12,8 +12,8 @@ from shaperouter import Client, GraphState
 
 MODEL = f"--model=endless={GOLDENS / 'gpt2-untied'}"
 STREAMS = 10
-# Of 128 that the model can have; it has no end token. Prompts of as many are read by the one graph
-# there always is, so that decode graphs of several rows are all that can be worth compiling.
+# The model allows 128; it has no end token. The graph that always exists reads prompts of this
+# length, so only decode graphs of several rows can be worth compiling.
 PROMPT, NEW = 90, 38
 # Seconds. Two workers compile, and streams run, on the same few cores.
 PATIENCE = 400.0

@@ -29,7 +29,7 @@ from shaperouter import (
 
 CASES = {case["name"]: case for case in json.loads((GOLDENS / f"{NAME}.json").read_text())["cases"]}
 SOUNDS = load_file(GOLDENS / f"{NAME}.arrays.safetensors")["sounds"]
-# So that whatever a random model says is taken.
+# Accepts whatever a random model says.
 TRUSTING: TranscriptionOptions = {
     "language": "l1",
     "temperatures": [0.0],

@@ -25,7 +25,7 @@ SECONDS, WARM_UP = 16.0, 3.0
 TRAFFIC = Traffic(rate=1.0, seconds=SECONDS)
 # Callers of the closed loops for each worker: more than slots, so that some requests wait.
 CALLERS = 10
-# Of the rate that a simulated closed loop reaches.
+# Shares of the rate that a simulated closed loop reaches.
 LOADS = (0.4, 0.7)
 # Repetitions with the cores that router and caller use at the simulated rate.
 ROUNDS = 3

@@ -252,7 +252,7 @@ class SimulatedLane(LaneScheduler):
         for run in runs:
             run.batch = batch  # type: ignore[assignment]
         steps = 1 if fresh else self._steps(runs, graph)
-        # A run ends when it has made what it makes, which only the device knows.
+        # A run ends when it has generated its tokens; only the device knows how many.
         made = min(steps, max(run.options.makes - run.generated for run in advanced))
         began = self._clock()
         seconds = self.spend(graph, made, first=bool(fresh))

@@ -20,8 +20,8 @@ from speech.peers import Transcript, peer
 from speech.samples import resample
 from speech.scores import compare_times, word_error_rate
 
-# What may be worse than the reference's, in points of word error rate; how far words' times may be
-# apart in seconds, and of how many that must hold.
+# Limits of the comparison: points by which the word error rate may be worse than the reference's;
+# seconds between times of words, and the share of words within them.
 MOST_WORSE, FAR, LEAST_NEAR = 0.005, 0.2, 0.95
 # Of timestamps, in seconds.
 STEP = 0.02

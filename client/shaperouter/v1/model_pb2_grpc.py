@@ -77,19 +77,21 @@ class ModelServiceServicer(object):
 
     def LoadModel(self, request, context):
         """Loads a model while the service runs, or a new revision of one behind its name. Workers load it
-        beside the old revision and make its first graphs, and those that recorded traffic justifies. Then
-        new requests get it, the running ones finish on the old revision, and that is freed. Returns once
-        new requests to this router get it. If a worker cannot load it, the old revision serves on, and
-        the call fails with FAILED_PRECONDITION and the reason MODEL_NOT_LOADED. Ending the call early has
-        the same effect. Needs --model-repository, and a client that is an operator if calls need tokens.
+        beside the old revision and make its first graphs, and those that recorded traffic justifies.
+        Then new requests use it, running requests finish on the old revision, and workers free the old
+        revision. Returns once new requests to this router use it. If a worker cannot load it, the old
+        revision keeps serving, and the call fails with FAILED_PRECONDITION and the reason
+        MODEL_NOT_LOADED. Ending the call early has the same effect. Needs --model-repository, and a
+        client that is an operator if calls need tokens.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UnloadModel(self, request, context):
-        """Stops serving a model: new requests get NOT_FOUND, the running ones finish, and then workers free
-        its memory. Returns once this router refuses new requests. Has the same needs as LoadModel.
+        """Stops serving a model: new requests get NOT_FOUND, the running ones finish, and then workers
+        free its memory. Returns once this router refuses new requests. Has the same requirements as
+        LoadModel.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -39,15 +39,17 @@ class ModelServiceStub:
     """Returns one model. NOT_FOUND if the service does not have it."""
     LoadModel: _grpc.UnaryUnaryMultiCallable[_model_pb2.LoadModelRequest, _model_pb2.LoadModelResponse]
     """Loads a model while the service runs, or a new revision of one behind its name. Workers load it
-    beside the old revision and make its first graphs, and those that recorded traffic justifies. Then
-    new requests get it, the running ones finish on the old revision, and that is freed. Returns once
-    new requests to this router get it. If a worker cannot load it, the old revision serves on, and
-    the call fails with FAILED_PRECONDITION and the reason MODEL_NOT_LOADED. Ending the call early has
-    the same effect. Needs --model-repository, and a client that is an operator if calls need tokens.
+    beside the old revision and make its first graphs, and those that recorded traffic justifies.
+    Then new requests use it, running requests finish on the old revision, and workers free the old
+    revision. Returns once new requests to this router use it. If a worker cannot load it, the old
+    revision keeps serving, and the call fails with FAILED_PRECONDITION and the reason
+    MODEL_NOT_LOADED. Ending the call early has the same effect. Needs --model-repository, and a
+    client that is an operator if calls need tokens.
     """
     UnloadModel: _grpc.UnaryUnaryMultiCallable[_model_pb2.UnloadModelRequest, _model_pb2.UnloadModelResponse]
-    """Stops serving a model: new requests get NOT_FOUND, the running ones finish, and then workers free
-    its memory. Returns once this router refuses new requests. Has the same needs as LoadModel.
+    """Stops serving a model: new requests get NOT_FOUND, the running ones finish, and then workers
+    free its memory. Returns once this router refuses new requests. Has the same requirements as
+    LoadModel.
     """
 
 @_typing.type_check_only
@@ -61,15 +63,17 @@ class ModelServiceAsyncStub(ModelServiceStub):
     """Returns one model. NOT_FOUND if the service does not have it."""
     LoadModel: _aio.UnaryUnaryMultiCallable[_model_pb2.LoadModelRequest, _model_pb2.LoadModelResponse]  # type: ignore[assignment]
     """Loads a model while the service runs, or a new revision of one behind its name. Workers load it
-    beside the old revision and make its first graphs, and those that recorded traffic justifies. Then
-    new requests get it, the running ones finish on the old revision, and that is freed. Returns once
-    new requests to this router get it. If a worker cannot load it, the old revision serves on, and
-    the call fails with FAILED_PRECONDITION and the reason MODEL_NOT_LOADED. Ending the call early has
-    the same effect. Needs --model-repository, and a client that is an operator if calls need tokens.
+    beside the old revision and make its first graphs, and those that recorded traffic justifies.
+    Then new requests use it, running requests finish on the old revision, and workers free the old
+    revision. Returns once new requests to this router use it. If a worker cannot load it, the old
+    revision keeps serving, and the call fails with FAILED_PRECONDITION and the reason
+    MODEL_NOT_LOADED. Ending the call early has the same effect. Needs --model-repository, and a
+    client that is an operator if calls need tokens.
     """
     UnloadModel: _aio.UnaryUnaryMultiCallable[_model_pb2.UnloadModelRequest, _model_pb2.UnloadModelResponse]  # type: ignore[assignment]
-    """Stops serving a model: new requests get NOT_FOUND, the running ones finish, and then workers free
-    its memory. Returns once this router refuses new requests. Has the same needs as LoadModel.
+    """Stops serving a model: new requests get NOT_FOUND, the running ones finish, and then workers
+    free its memory. Returns once this router refuses new requests. Has the same requirements as
+    LoadModel.
     """
 
 class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -98,11 +102,12 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_model_pb2.LoadModelResponse, _abc.Awaitable[_model_pb2.LoadModelResponse]]:
         """Loads a model while the service runs, or a new revision of one behind its name. Workers load it
-        beside the old revision and make its first graphs, and those that recorded traffic justifies. Then
-        new requests get it, the running ones finish on the old revision, and that is freed. Returns once
-        new requests to this router get it. If a worker cannot load it, the old revision serves on, and
-        the call fails with FAILED_PRECONDITION and the reason MODEL_NOT_LOADED. Ending the call early has
-        the same effect. Needs --model-repository, and a client that is an operator if calls need tokens.
+        beside the old revision and make its first graphs, and those that recorded traffic justifies.
+        Then new requests use it, running requests finish on the old revision, and workers free the old
+        revision. Returns once new requests to this router use it. If a worker cannot load it, the old
+        revision keeps serving, and the call fails with FAILED_PRECONDITION and the reason
+        MODEL_NOT_LOADED. Ending the call early has the same effect. Needs --model-repository, and a
+        client that is an operator if calls need tokens.
         """
 
     @_abc_1.abstractmethod
@@ -111,8 +116,9 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_pb2.UnloadModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_pb2.UnloadModelResponse, _abc.Awaitable[_model_pb2.UnloadModelResponse]]:
-        """Stops serving a model: new requests get NOT_FOUND, the running ones finish, and then workers free
-        its memory. Returns once this router refuses new requests. Has the same needs as LoadModel.
+        """Stops serving a model: new requests get NOT_FOUND, the running ones finish, and then workers
+        free its memory. Returns once this router refuses new requests. Has the same requirements as
+        LoadModel.
         """
 
 def add_ModelServiceServicer_to_server(servicer: ModelServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

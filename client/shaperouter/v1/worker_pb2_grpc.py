@@ -105,9 +105,9 @@ class WorkerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Deploy(self, request, context):
-        """Tells the worker which models the service should have. The worker loads and unloads models in the
-        background until it has them; the call does not wait for that, and Watch shows the progress. A
-        router calls this whenever what it has to tell has changed.
+        """Tells the worker which models the service should have. The worker loads and unloads models in
+        the background until it has them; the call does not wait for that, and Watch shows the
+        progress. A router calls this whenever this message has changed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

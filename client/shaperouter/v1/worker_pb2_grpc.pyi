@@ -56,9 +56,9 @@ class WorkerServiceStub:
     them; Watch shows their progress.
     """
     Deploy: _grpc.UnaryUnaryMultiCallable[_worker_pb2.DeployRequest, _worker_pb2.DeployResponse]
-    """Tells the worker which models the service should have. The worker loads and unloads models in the
-    background until it has them; the call does not wait for that, and Watch shows the progress. A
-    router calls this whenever what it has to tell has changed.
+    """Tells the worker which models the service should have. The worker loads and unloads models in
+    the background until it has them; the call does not wait for that, and Watch shows the
+    progress. A router calls this whenever this message has changed.
     """
 
 @_typing.type_check_only
@@ -89,9 +89,9 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
     them; Watch shows their progress.
     """
     Deploy: _aio.UnaryUnaryMultiCallable[_worker_pb2.DeployRequest, _worker_pb2.DeployResponse]  # type: ignore[assignment]
-    """Tells the worker which models the service should have. The worker loads and unloads models in the
-    background until it has them; the call does not wait for that, and Watch shows the progress. A
-    router calls this whenever what it has to tell has changed.
+    """Tells the worker which models the service should have. The worker loads and unloads models in
+    the background until it has them; the call does not wait for that, and Watch shows the
+    progress. A router calls this whenever this message has changed.
     """
 
 class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -149,9 +149,9 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _worker_pb2.DeployRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_worker_pb2.DeployResponse, _abc.Awaitable[_worker_pb2.DeployResponse]]:
-        """Tells the worker which models the service should have. The worker loads and unloads models in the
-        background until it has them; the call does not wait for that, and Watch shows the progress. A
-        router calls this whenever what it has to tell has changed.
+        """Tells the worker which models the service should have. The worker loads and unloads models in
+        the background until it has them; the call does not wait for that, and Watch shows the
+        progress. A router calls this whenever this message has changed.
         """
 
 def add_WorkerServiceServicer_to_server(servicer: WorkerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-# Differences that rounding may make, relative to the largest value of an output, by the size of
-# its data type in bytes. Sums of other lengths are added up in another order. Padding that counts
-# changes much more.
+# Differences that rounding may make, relative to the largest value of an output, by the size of its
+# data type in bytes. Sums of other lengths are added up in another order. A model that reads the
+# padding differs by much more.
 TOLERANCES: Mapping[int, float] = {2: 2e-2, 4: 1e-4, 8: 1e-6}
 
 

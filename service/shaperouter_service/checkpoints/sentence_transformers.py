@@ -14,7 +14,8 @@ from shaperouter_service.checkpoints.model_files import read_json, read_json_lis
 from shaperouter_service.errors import StartupError
 
 MODULES = "modules.json"
-# Of the encoder's module, in whose folder it lies. Old models have names of their own for it.
+# Settings of the encoder's module, in the module's folder. Old models have names of their own for
+# it.
 ENCODER_CONFIGS = (
     "sentence_bert_config.json",
     "sentence_roberta_config.json",

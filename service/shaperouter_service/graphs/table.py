@@ -261,7 +261,7 @@ class GraphTable:
         """Returns the seconds until each queued or compiling graph is expected to be ready."""
         with self._lock:
             now, needs = time.monotonic(), self._costs.compile_seconds
-            # In the order of `_next`: the sort is stable, so urgent graphs keep their order.
+            # Sorts as `_next` chooses: the sort is stable, so urgent graphs keep their order.
             queued = sorted(
                 self._queued, key=lambda s: -inf if self._queued[s] else -self._priority(s)
             )

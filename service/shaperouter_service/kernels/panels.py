@@ -16,8 +16,8 @@ from shaperouter_service.kernels.aligned import aligned
 # Columns of a panel, inputs of one byte product, and inputs of a row that share a factor when the
 # row is rounded to bytes; the same as in native/product.h.
 PANEL_COLUMNS, QUAD, GROUP = 16, 4, 128
-# For weights of four bits, as there: inputs of a column that share a scale, inputs of a block, and
-# the lines of 64 bytes of a block, the first of which has scales.
+# For weights of four bits, as in native/product.h: inputs of a column that share a scale, inputs of
+# a block, and lines of 64 bytes in a block. The first line has the scales.
 SCALED, BLOCK, BLOCK_LINES = 32, 64, 9
 LINE = PANEL_COLUMNS * QUAD
 

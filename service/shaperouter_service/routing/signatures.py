@@ -16,7 +16,7 @@ class GraphKind(StrEnum):
     ALIGN = "align"
     CALL = "call"
 
-    # That of Enum is a Python function, and signatures are hashed many times for each request.
+    # Enum's hash is a Python function, and signatures are hashed many times for each request.
     __hash__ = str.__hash__
 
 

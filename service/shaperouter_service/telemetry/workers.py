@@ -146,7 +146,7 @@ class WorkerMetrics(Collector):
         """
         self._signature_histograms = signature_histograms
         self._lock = threading.Lock()
-        # The newest snapshot of each process, and what those counted that have successors.
+        # The newest snapshot of each process, and the counts of processes that were replaced.
         self._newest: dict[WorkerId, Snapshot] = {}
         self._ended = _Totals()
         self._connected: set[WorkerId] = set()

@@ -82,7 +82,7 @@ def _without_developers(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[s
             renamed.append(message)
             continue
         message = {**message, "role": _SYSTEM}
-        # Many templates only know a first message of the system.
+        # Many templates accept a system message only as the first one.
         if len(renamed) == 1 and renamed[0].get("role") == _SYSTEM:
             message["content"] = _both(renamed.pop().get("content"), message.get("content"))
         renamed.append(message)

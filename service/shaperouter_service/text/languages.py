@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-# NLLB's codes, such as `eng_Latn`. Its tokenizer does not tell them from other special tokens.
+# NLLB's codes, such as `eng_Latn`. Its tokenizer does not distinguish them from other special
+# tokens.
 _NLLB_CODE = re.compile(r"[a-z]{3}_[A-Z][a-z]{3}")
 _NLLB = "NllbTokenizer"
 # Marian puts the target language before the source, as in `>>fra<< Hello`.

@@ -17,8 +17,8 @@ from shaperouter_service.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
 
-# Maximum characters that the event loop tokenizes itself. That takes less than 0.2 ms, about as
-# long as a round trip to a thread.
+# Maximum characters that the event loop tokenizes itself. They take less than 0.2 ms, about as long
+# as a round trip to a thread.
 INLINE_CHARACTERS = 512
 # Cost of calling a tokenizer for each word of a list, in characters that take as long.
 CALL_CHARACTERS = 100

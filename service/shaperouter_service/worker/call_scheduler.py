@@ -203,7 +203,7 @@ class CallScheduler:
                 difference=difference.problem,
             )
             self._lose_ladder(None if difference.axis is self.model.spec.batch else difference.axis)
-            # Last, so that whoever reads it finds the axis served exactly.
+            # Counted last, so that a reader of the count finds the axis already served exactly.
             self.padding_differences += 1
         return True
 

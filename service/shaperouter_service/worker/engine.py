@@ -58,7 +58,7 @@ _NEXT_STEPS: Mapping[Phase, str] = {
     Phase.ENDED: "had just ended it",
 }
 
-# Seconds between two looks at whether the last run of a model that is unloaded has ended.
+# Seconds between two checks whether the last run of an unloaded model has ended.
 UNLOAD_INTERVAL = 0.02
 
 log = structlog.get_logger(__name__)

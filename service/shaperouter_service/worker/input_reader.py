@@ -311,8 +311,8 @@ class InputReader:
                 likeliest=any(run.prompt_logprobs for run in runs),
             )
         seconds = time.monotonic() - started
-        # A graph's cost is that of a whole piece. Short pieces count only until it has a cost, so
-        # that the estimates of a worker that reads nothing else are not guesses for ever.
+        # A graph's cost is that of a whole piece. Short pieces count only until it has a cost;
+        # otherwise a worker that reads nothing else would never measure one.
         counts = piece.tokens == program.piece or prompts.graph.best_step_seconds is None
         self._graphs.record(prompts.graph, seconds, steps=1 if counts else None)
         self._covers.record_missed_savings(

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 
 from shaperouter_service.worker.run import Run
 
-# Seconds between the message that a run is isolated and its first call, which may kill the process:
+# Seconds from the message that a run is isolated to its first call, which may kill the process:
 # enough to send the message.
 NOTICE = 0.05
 

@@ -154,7 +154,7 @@ def load_models(
             max_length=config.max_length,
             start_reading=start_reading,
         )
-        # After its weights, whose files are then in memory.
+        # Read after the weights, whose files are then in memory.
         digesting[name] = reader.submit(model_digest, directory)
         prepare_caches(model)
         models[name] = model

@@ -81,7 +81,8 @@ class ModelRepository:
         self._present = set(started_with)
         self._deployments: dict[str, Deployment] = {}
         self._loads: dict[str, _Load] = {}
-        # The routers that watch this worker, and by how many calls; and what each has told.
+        # The routers that watch this worker, with their numbers of calls; and the last orders of
+        # each.
         self._watching: dict[str, int] = {}
         self._orders: dict[str, Orders] = {}
 

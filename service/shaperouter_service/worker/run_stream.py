@@ -149,7 +149,7 @@ class _RunEvents:
         self._run_id = run_id
         self._outbox = outbox
         self._unused = 0
-        # Updates that the router does not yet want, and who waits for them to be sent.
+        # Updates that the router is not ready for, and the task that waits until they are sent.
         self._held: list[worker_pb2.RunUpdate] = []
         self._all_sent: asyncio.Future[None] | None = None
 

@@ -82,7 +82,7 @@ class Runner:
                 generated=request.generated_token_ids[skipped:],
             )
             if run.constraint.is_complete:
-                # The worker that generated the last token was lost before it said so.
+                # The worker that generated the last token was lost before it reported the end.
                 send(RunCompletion(finish_reason=FinishReason.STOP))
                 return
         engine.submit(run, request.model)

@@ -103,8 +103,8 @@ def _weights(size: Size) -> dict[str, NDArray[np.float32]]:
         draw_linear(f"h.{layer}.mlp.c_fc", width, 4 * width, FEED_FORWARD_DEVIATION)
         draw_linear(f"h.{layer}.mlp.c_proj", 4 * width, width, FEED_FORWARD_DEVIATION)
     draw_norm("ln_f")
-    # Its logit is always 0, far below the best of 50 000 random ones: whatever a contestant makes
-    # of end tokens, none comes, and all make the same number of tokens.
+    # Its logit is always 0, far below the best of 50 000 random ones. So no contestant ever
+    # generates it, and all generate the same number of tokens.
     weights["transformer.wte.weight"][END_TOKEN] = 0
     return weights
 

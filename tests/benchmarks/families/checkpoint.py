@@ -106,8 +106,8 @@ def _weights(shape: Shape) -> dict[str, NDArray[Any]]:
         if deviation:
             values = rng.standard_normal(size, dtype=np.float32) * np.float32(deviation)
         weights[name] = values.astype(ml_dtypes.bfloat16)
-    # Their logits are always 0, far below the best of all random ones: whatever a contestant makes
-    # of end tokens, none comes, and all make the same number of tokens.
+    # Their logits are always 0, far below the best of all random ones. So no contestant ever
+    # generates them, and all generate the same number of tokens.
     weights[shape.embeddings][list(shape.special)] = 0
     return weights
 

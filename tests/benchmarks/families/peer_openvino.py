@@ -12,7 +12,7 @@ from generation.contestant import Contestant, Generated, serve
 
 from common.protocol import arguments
 
-# By default it computes in bfloat16 where the processor can, and keeps caches in 8 bits.
+# By default it computes in bfloat16 if the processor can, and stores caches in 8 bits.
 EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
 
 

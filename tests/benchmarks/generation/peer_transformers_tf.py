@@ -33,7 +33,7 @@ class TransformersTF(Contestant):
             load_file(model / "model.safetensors"),
         )
         self._compiled = tf.function(self._model.generate, jit_compile=True) if xla else None
-        # It traces and compiles within a call: all that can be told is the time of such calls.
+        # It traces and compiles within a call, so only the time of whole calls is known.
         self._traced: list[dict[str, Any]] = []
 
     def generate(

@@ -49,7 +49,7 @@ from shaperouter_service.models.config import Config
 from shaperouter_service.models.gpt2 import GPT2
 from shaperouter_service.routing.ladders import PREFILL_PIECE
 
-# Weights of which a step reads a few rows only.
+# Weights whose rows a step looks up, so that it reads only a few.
 LOOKED_UP = {"wpe.weight"}
 
 STABLEHLO_TYPES = {
@@ -310,7 +310,7 @@ def parse_arguments() -> argparse.Namespace:
     if arguments.length <= max(arguments.beams) * STEPS:
         parser.error(f"--length must be over {STEPS} times the beams, got {arguments.length}")
     if arguments.length >= arguments.positions:
-        # The token after the last step has a place in the sequence, if none in the cache.
+        # The token after the last step has a place in the sequence, but none in the cache.
         parser.error(f"--length must be under --positions, got {arguments.length}")
     return arguments
 

@@ -170,8 +170,8 @@ def _conditions(result: Result) -> str:
     warm = (
         ""
         if result.find(SHAPEROUTER.name, State.WARM) is None
-        else f" A warm one has also had {settings['warm_up_seconds']:.0f} s of such traffic and has "
-        "finished its compilations."
+        else f" A warm one has also had {settings['warm_up_seconds']:.0f} s of such traffic and "
+        "has finished its compilations."
     )
     return (
         f"{found['date']}, {found['cpu']}, {found['cores']} cores, {found['memory_gib']} GiB, load "

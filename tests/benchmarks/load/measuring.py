@@ -22,7 +22,8 @@ from .traffic import Seed, open_loop
 
 # Requests at a time when measuring the capacity.
 RATE_SHARES = (0.25, 0.5, 0.8)
-# Seconds at most for requests without others: who compiles for each class may not get to all.
+# Maximum seconds for requests without others: a contestant that compiles for each class may not get
+# through all classes.
 UNLOADED_SECONDS = 60.0
 WARM_UP_SEED, CAPACITY_SEED, COLD_SEED, WARM_SEED = range(4)
 

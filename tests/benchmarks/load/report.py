@@ -198,7 +198,7 @@ def _latency_ratio(ours: Run | None, theirs: Run | None) -> Spread | None:
     if ours is None or theirs is None:
         return None
     our_latency = ours.latency(0.99)
-    # One that was never answered is not as good as another that was not, either.
+    # Two requests that were never answered do not count as equally fast.
     if our_latency >= ours.deadline:
         return Spread.of([math.inf])
     return Spread.of([our_latency / theirs.latency(0.99)])

@@ -17,7 +17,7 @@ from common.checkpoint import END_TOKEN
 MEDIAN_PROMPT, PROMPT_SIGMA, SHORTEST_PROMPT, LONGEST_PROMPT = 64, 1.0, 8, 512
 FEWEST_NEW_TOKENS, MOST_NEW_TOKENS = 5, 64
 BEAMS, BEAM_SHARES = (1, 2, 4), (0.7, 0.15, 0.15)
-# Of the requests without beam search.
+# Share of the requests without beam search.
 SAMPLED_SHARE = 0.4
 TEMPERATURES = (0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2)
 TOP_PS = (0.8, 0.9, 0.95, 1.0)

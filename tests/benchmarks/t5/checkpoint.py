@@ -80,8 +80,8 @@ def _weights() -> dict[str, NDArray[np.float32]]:
         bias = f"{stack}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
         draw(bias, BUCKETS, HEADS, deviation=BIAS_DEVIATION)
         draw_norm(f"{stack}.final_layer_norm")
-    # Their logits are always 0, far below the best of 32 000 random ones: whatever a contestant
-    # makes of end tokens, none comes, and all make the same number of tokens.
+    # Their logits are always 0, far below the best of 32 000 random ones. So no contestant ever
+    # generates them, and all generate the same number of tokens.
     weights["shared.weight"][list(SPECIAL)] = 0
     return weights
 

@@ -148,7 +148,7 @@ def decoder_prompt(reference: SourceReference, recipe: Recipe, rng: np.random.Ge
 
 
 def without(options: Options, name: str) -> Options:
-    """``options`` without ``name``, and without those that have no effect without it."""
+    """The options that remain when ``name`` and all options that need it are removed."""
     dropped = BEAM_OPTIONS if name == "num_beams" else (name,)
     return {other: value for other, value in options.items() if other not in dropped}
 

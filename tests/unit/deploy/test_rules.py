@@ -23,7 +23,7 @@ PROMETHEUS = ROOT / "deploy" / "prometheus"
 RULES = PROMETHEUS / "rules.yml"
 TESTS = Path(__file__).parent / "rules" / "alerts.yml"
 RUNBOOKS = ROOT / "docs" / "runbooks"
-# That of an example, which operators replace.
+# The address of an example, which operators replace.
 ADDRESS = "https://shaperouter.example/runbooks"
 
 # What Prometheus and Kubernetes add to what is scraped.
@@ -69,7 +69,7 @@ def test_rules_for_a_quick_day_differ_in_durations_alone(tmp_path: Path) -> None
     duration = re.compile(r"\b[0-9]+(ms|[smhd])\b|(?<=< )[0-9]+(?=\))")
     assert duration.sub("", json.dumps(quick)) == duration.sub("", json.dumps(slow))
     [down] = [r for g in quick["groups"] for r in g["rules"] if r.get("alert") == "ShaperouterDown"]
-    # Processes start as slowly as ever.
+    # Processes start as slowly as before.
     assert down["for"] == "40s"
     [misses] = [
         r for g in quick["groups"] for r in g["rules"] if r.get("alert") == "ShaperouterCacheMisses"

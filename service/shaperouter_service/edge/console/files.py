@@ -33,7 +33,7 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    # Asked for again at each visit, so that a new version of the service has no old page.
+    # Browsers must ask again at each visit, so that they never show the page of an older version.
     "cache-control": "no-cache",
 }
 

@@ -111,7 +111,7 @@ def _warm_request(body: dict[str, Any]) -> WarmRequest:
 def _paths(core: Core, _: Gate) -> Sequence[Path]:
     answers = Answers(core)
     return [
-        # Public like the source of the project: only what it then asks for has data.
+        # Public like the source of the project: only the other paths return data.
         *(
             Path(path=path, method="GET", answer=answer, is_open=True)
             for path, answer in file_answers()

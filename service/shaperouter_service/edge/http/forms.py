@@ -77,7 +77,8 @@ class Form:
         self._header_name, self._header_value = bytearray(), bytearray()
         self._part_name, self._text = "", bytearray()
         self._parts = self._text_bytes = 0
-        # Of the file: whether it has begun and ended, and what has been read and not handed on.
+        # The state of the file: whether it has begun and ended, and the bytes read but not handed
+        # on.
         self._has_file = self._has_whole_file = False
         self._pieces: deque[bytes] = deque()
         self._is_complete = False

@@ -23,7 +23,7 @@ from shaperouter_service.tensors.specs import Axis, CallSpec, TensorSpec
 
 TOKEN_IDS, MASK, TOKEN_TYPES = "input_ids", "attention_mask", "token_type_ids"
 LENGTH = "length"
-# Of the default ladders: texts of a batch, tokens of the shortest rung, and how much longer a rung
+# For the default ladders: texts of a batch, tokens of the shortest rung, and how much longer a rung
 # is than the one below. The native kernels compute no padding, so their graphs can be few.
 MAX_ROWS = 32
 SHORTEST = 16

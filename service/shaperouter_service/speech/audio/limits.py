@@ -1,7 +1,7 @@
 """Limits of recordings."""
 
-# A recording: its file, in bytes; how long it is, which is what memory depends on (64 kB a second);
-# and what it may be made of. 8 channels are those of a cinema, 192 kHz those of a studio.
+# Limits of a recording: bytes of its file; seconds, which decide its memory (64 kB a second);
+# channels, as in a cinema; and samples a second, as in a studio.
 MAX_AUDIO_BYTES = 512 * 2**20
 MAX_AUDIO_SECONDS = 2 * 3600
 MAX_AUDIO_CHANNELS = 8

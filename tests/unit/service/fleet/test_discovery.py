@@ -285,7 +285,7 @@ def test_a_worker_with_two_addresses_is_one_worker(link: Link, until: Until, soc
         links.fleet.set_addresses([worker.address, other])
         await until(lambda: worker.told >= 2 and links.names())
         assert links.names() == ["a"]
-        # By the one if not by the other.
+        # Found by either of the two.
         links.fleet.set_addresses([other])
         await worker.change()
         await until(lambda: worker.told >= 4)

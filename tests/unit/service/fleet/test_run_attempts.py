@@ -162,7 +162,7 @@ def test_beam_search_that_a_worker_was_lost_with_goes_on_as_what_had_a_slot(loss
     attempts = RunAttempts(request(num_beams=4))
     assert not attempts.next_request(option()).resumed
     attempts.record_loss("w", loss)
-    # Who drains gives back what has none.
+    # A draining worker returns runs without tokens.
     assert attempts.next_request(option()).resumed == (loss is not Loss.DRAINING)
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Detail = Callable[[aio.AioRpcError, type[Message]], Any]
 
-# Above the thousand that gRPC lets wait by itself.
+# More than the thousand calls that gRPC lets wait by default.
 CALLS, CHANNELS, PLACES = 2000, 4, 50
 
 REQUEST = generation_pb2.GenerateRequest(token_ids=generation_pb2.TokenIds(ids=[1]))
@@ -57,7 +57,7 @@ def test_each_of_many_calls_is_answered_or_told_when_to_retry(
             ]
             stubs = [generation_pb2_grpc.GenerationServiceStub(channel) for channel in channels]
             calls = [asyncio.create_task(call(stubs[index % CHANNELS])) for index in range(CALLS)]
-            # One client, which has half of the places.
+            # A single client, which may use half of the places.
             await wait_until(lambda: outcomes["refused"] == CALLS - PLACES // 2)
             assert await router.health_of("readiness") == health_pb2.HealthCheckResponse.SERVING
             assert worker.running == PLACES // 2

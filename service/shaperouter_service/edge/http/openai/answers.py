@@ -12,7 +12,7 @@ from shaperouter_service.conversation import MessagePart, ReasoningPart, TextPar
 from shaperouter_service.generation.events import Completion, Delta, GeneratedSequence, Generation
 from shaperouter_service.generation.run_events import FinishReason, TokenLogprobs
 
-# Characters of the id of a call. Mistral's templates take just so many letters and digits.
+# Characters of the id of a call. Mistral's templates require exactly this many letters and digits.
 _CALL_ID = 9
 _CALL_ID_CHARACTERS = string.ascii_letters + string.digits
 

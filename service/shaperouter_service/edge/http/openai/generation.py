@@ -100,7 +100,7 @@ class Generations:
         """Yields the pieces of a stream; None for an event that has none."""
         starts: set[int] = set()
         so_far = Usage()
-        # Of each prompt, as far as they are known.
+        # One for each prompt, as far as they are known.
         prompt_logprobs: defaultdict[int, list[TokenLogprobs]] = defaultdict(list)
         per_prompt = asked.requests[0].options["num_return_sequences"]
 

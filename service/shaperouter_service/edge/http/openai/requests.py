@@ -272,7 +272,7 @@ def _prompts(fields: Fields) -> list[Input]:
 
 
 def _is_ids(prompt: Any) -> bool:
-    # Of 32 bits, as in messages; whether the vocabulary has them is the core's to say.
+    # Ids of 32 bits, as in messages; the core checks whether the vocabulary has them.
     return (
         isinstance(prompt, list)
         and bool(prompt)

@@ -33,7 +33,7 @@ class _Items:
     def __init__(self, fields: Fields) -> None:
         self.messages: list[dict[str, Any]] = []
         self._fields = fields
-        # The model's message that the next of its items belongs to.
+        # The message of the model to which its next item belongs.
         self._answer: dict[str, Any] | None = None
 
     def add(self, place: str, item: Mapping[str, Any]) -> None:

@@ -104,7 +104,7 @@ async def _arriving(form: Form) -> AsyncIterator[bytes]:
         async for piece in form.file():
             yield piece
     except ClientDisconnect:
-        # Who waits for the answer learns it, too, and cancels the transcription.
+        # The task that waits for the answer also gets the error, and cancels the transcription.
         await asyncio.get_running_loop().create_future()
     for name, _ in form.after:
         rule = f"must come before {FILE}, whose raw samples are transcribed as they arrive"

@@ -6,7 +6,7 @@ from typing import Any
 
 from shaperouter_service.edge.http.openai.fields import Fields, told
 
-# What templates do not read, and what only Responses have beside the function.
+# Fields that templates do not read, and fields that only Responses have beside the function.
 _NOT_FUNCTION = ("strict", "type")
 
 

@@ -98,7 +98,7 @@ class InferenceServicer(grpc_service_pb2_grpc.GRPCInferenceServiceServicer):
     async def RepositoryModelUnload(
         self, request: pb.RepositoryModelUnloadRequest, context: Any
     ) -> pb.RepositoryModelUnloadResponse:
-        """Serves a model no more."""
+        """Stops serving a model."""
         parameters = values_of(request.parameters)
         await self._protocol.unload(request.model_name, request.repository_name, parameters)
         return pb.RepositoryModelUnloadResponse()

@@ -119,7 +119,7 @@ def _numbers(values: Sequence[float], dtype: DType) -> Array:
         with np.errstate(over="ignore"):
             array = np.array(values, dtype.numpy)
     except OverflowError:
-        # An integer that no number of double precision is as large as.
+        # The smallest power of two that is too large for double precision.
         array = np.array([math.inf])
     if not np.isfinite(array).all():
         raise ValueError(f"data must be within the range of {dtype}, got a larger number")

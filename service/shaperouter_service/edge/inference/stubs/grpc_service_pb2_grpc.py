@@ -142,8 +142,9 @@ class GRPCInferenceServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ModelStreamInfer(self, request_iterator, context):
-        """Runs models for any number of requests, side by side. A request may have several responses, and
-        its id says which ones are its. An error of a request is a message, and does not end the stream.
+        """Runs models for any number of requests, side by side. Each response has the id of its request,
+        which may have several responses. An error of a request is a message, and does not end the
+        stream.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -171,14 +172,14 @@ class GRPCInferenceServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RepositoryModelLoad(self, request, context):
-        """Loads a model. Refused: models are set when the service starts.
+        """Loads a model, or a new revision of one. Refused without --model-repository.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RepositoryModelUnload(self, request, context):
-        """Unloads a model. Refused, too.
+        """Unloads a model. Refused without --model-repository.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

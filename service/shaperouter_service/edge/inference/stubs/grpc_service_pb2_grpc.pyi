@@ -48,8 +48,9 @@ class GRPCInferenceServiceStub:
     ModelInfer: _grpc.UnaryUnaryMultiCallable[_grpc_service_pb2.ModelInferRequest, _grpc_service_pb2.ModelInferResponse]
     """Runs a model once."""
     ModelStreamInfer: _grpc.StreamStreamMultiCallable[_grpc_service_pb2.ModelInferRequest, _grpc_service_pb2.ModelStreamInferResponse]
-    """Runs models for any number of requests, side by side. A request may have several responses, and
-    its id says which ones are its. An error of a request is a message, and does not end the stream.
+    """Runs models for any number of requests, side by side. Each response has the id of its request,
+    which may have several responses. An error of a request is a message, and does not end the
+    stream.
     """
     ModelConfig: _grpc.UnaryUnaryMultiCallable[_grpc_service_pb2.ModelConfigRequest, _grpc_service_pb2.ModelConfigResponse]
     """Describes how one model is batched and scheduled."""
@@ -58,9 +59,9 @@ class GRPCInferenceServiceStub:
     RepositoryIndex: _grpc.UnaryUnaryMultiCallable[_grpc_service_pb2.RepositoryIndexRequest, _grpc_service_pb2.RepositoryIndexResponse]
     """Lists the models."""
     RepositoryModelLoad: _grpc.UnaryUnaryMultiCallable[_grpc_service_pb2.RepositoryModelLoadRequest, _grpc_service_pb2.RepositoryModelLoadResponse]
-    """Loads a model. Refused: models are set when the service starts."""
+    """Loads a model, or a new revision of one. Refused without --model-repository."""
     RepositoryModelUnload: _grpc.UnaryUnaryMultiCallable[_grpc_service_pb2.RepositoryModelUnloadRequest, _grpc_service_pb2.RepositoryModelUnloadResponse]
-    """Unloads a model. Refused, too."""
+    """Unloads a model. Refused without --model-repository."""
 
 @_typing.type_check_only
 class GRPCInferenceServiceAsyncStub(GRPCInferenceServiceStub):
@@ -78,8 +79,9 @@ class GRPCInferenceServiceAsyncStub(GRPCInferenceServiceStub):
     ModelInfer: _aio.UnaryUnaryMultiCallable[_grpc_service_pb2.ModelInferRequest, _grpc_service_pb2.ModelInferResponse]  # type: ignore[assignment]
     """Runs a model once."""
     ModelStreamInfer: _aio.StreamStreamMultiCallable[_grpc_service_pb2.ModelInferRequest, _grpc_service_pb2.ModelStreamInferResponse]  # type: ignore[assignment]
-    """Runs models for any number of requests, side by side. A request may have several responses, and
-    its id says which ones are its. An error of a request is a message, and does not end the stream.
+    """Runs models for any number of requests, side by side. Each response has the id of its request,
+    which may have several responses. An error of a request is a message, and does not end the
+    stream.
     """
     ModelConfig: _aio.UnaryUnaryMultiCallable[_grpc_service_pb2.ModelConfigRequest, _grpc_service_pb2.ModelConfigResponse]  # type: ignore[assignment]
     """Describes how one model is batched and scheduled."""
@@ -88,9 +90,9 @@ class GRPCInferenceServiceAsyncStub(GRPCInferenceServiceStub):
     RepositoryIndex: _aio.UnaryUnaryMultiCallable[_grpc_service_pb2.RepositoryIndexRequest, _grpc_service_pb2.RepositoryIndexResponse]  # type: ignore[assignment]
     """Lists the models."""
     RepositoryModelLoad: _aio.UnaryUnaryMultiCallable[_grpc_service_pb2.RepositoryModelLoadRequest, _grpc_service_pb2.RepositoryModelLoadResponse]  # type: ignore[assignment]
-    """Loads a model. Refused: models are set when the service starts."""
+    """Loads a model, or a new revision of one. Refused without --model-repository."""
     RepositoryModelUnload: _aio.UnaryUnaryMultiCallable[_grpc_service_pb2.RepositoryModelUnloadRequest, _grpc_service_pb2.RepositoryModelUnloadResponse]  # type: ignore[assignment]
-    """Unloads a model. Refused, too."""
+    """Unloads a model. Refused without --model-repository."""
 
 class GRPCInferenceServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -147,8 +149,9 @@ class GRPCInferenceServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_grpc_service_pb2.ModelInferRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_grpc_service_pb2.ModelStreamInferResponse], _abc.AsyncIterator[_grpc_service_pb2.ModelStreamInferResponse]]:
-        """Runs models for any number of requests, side by side. A request may have several responses, and
-        its id says which ones are its. An error of a request is a message, and does not end the stream.
+        """Runs models for any number of requests, side by side. Each response has the id of its request,
+        which may have several responses. An error of a request is a message, and does not end the
+        stream.
         """
 
     @_abc_1.abstractmethod
@@ -181,7 +184,7 @@ class GRPCInferenceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _grpc_service_pb2.RepositoryModelLoadRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_grpc_service_pb2.RepositoryModelLoadResponse, _abc.Awaitable[_grpc_service_pb2.RepositoryModelLoadResponse]]:
-        """Loads a model. Refused: models are set when the service starts."""
+        """Loads a model, or a new revision of one. Refused without --model-repository."""
 
     @_abc_1.abstractmethod
     def RepositoryModelUnload(
@@ -189,6 +192,6 @@ class GRPCInferenceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _grpc_service_pb2.RepositoryModelUnloadRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_grpc_service_pb2.RepositoryModelUnloadResponse, _abc.Awaitable[_grpc_service_pb2.RepositoryModelUnloadResponse]]:
-        """Unloads a model. Refused, too."""
+        """Unloads a model. Refused without --model-repository."""
 
 def add_GRPCInferenceServiceServicer_to_server(servicer: GRPCInferenceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
