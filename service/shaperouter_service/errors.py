@@ -208,7 +208,7 @@ class UnknownVersionError(ServiceError):
 
 
 class FixedModelsError(ServiceError):
-    """A caller wants to load or unload a model."""
+    """A caller wants to load or unload a model, but the service has no model repository."""
 
     code = Code.FAILED_PRECONDITION
     reason = "FIXED_MODELS"
@@ -222,7 +222,7 @@ class FixedModelsError(ServiceError):
 
 
 class ModelNotLoadedError(ServiceError):
-    """A model could not be loaded while the service runs; what served before serves on."""
+    """A model could not be loaded while the service runs; the old revision keeps serving."""
 
     code = Code.FAILED_PRECONDITION
     reason = "MODEL_NOT_LOADED"
@@ -244,20 +244,20 @@ class OtherChangeError(ServiceError):
 
 
 class OtherRevisionError(ServiceError):
-    """A worker has loaded other files than those that a run began with."""
+    """A worker has loaded other files than those with which a run began."""
 
     code = Code.FAILED_PRECONDITION
     reason = "OTHER_REVISION"
 
     def __init__(self, model: str, began: str, loaded: str) -> None:
-        """Takes the model, and the digests of the files that it began with and that are loaded."""
+        """Takes the model, and the digests of the run's first files and of the loaded files."""
         super().__init__(
             f"{model} began with the files of digest {began}, but the worker has those of {loaded}"
         )
 
 
 class RevisionGoneError(ServiceError):
-    """The revision that a request began with is loaded nowhere any more."""
+    """No worker has the revision any more with which a request began."""
 
     code = Code.UNAVAILABLE
     reason = "REVISION_GONE"

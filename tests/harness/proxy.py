@@ -12,8 +12,8 @@ from pathlib import Path
 class Proxy:
     """Forwards a TCP port of this machine to a Unix socket.
 
-    While it is `cut`, no data arrives, and no connection breaks or is refused. After `mend`, the
-    data arrives that was sent meanwhile, as with TCP.
+    While it is `cut`, no data arrives, and no connection breaks or is refused. After `mend`, data
+    that was sent meanwhile arrives, as with TCP.
 
     Attributes:
         port: The TCP port.

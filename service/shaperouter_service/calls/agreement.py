@@ -1,4 +1,4 @@
-"""Whether two results of a model are equal but for rounding."""
+"""Whether two results of a model are equal except for rounding."""
 
 from collections.abc import Mapping
 from typing import Any

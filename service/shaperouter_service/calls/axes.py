@@ -32,7 +32,7 @@ def guess_axes(
     """Finds the axes of a function.
 
     Dimension 0 is the batch unless the settings say otherwise. Every other dimension of unknown
-    size is an axis of the settings, or else one that all inputs share which have an undeclared
+    size is an axis of the settings, or else part of an axis of all inputs with an undeclared
     unknown size there: `axis1` for dimension 1.
 
     Raises:

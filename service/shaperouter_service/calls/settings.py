@@ -16,10 +16,10 @@ MAX_SETTINGS_BYTES = 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class AxisSettings:
-    """What the file says of one axis.
+    """The settings of one axis.
 
     Attributes:
-        inputs: The dimension of each input that has its size; empty for what is guessed.
+        inputs: The dimension of each input that has its size; empty to guess.
         outputs: The same for outputs.
         pad: The value that pads each input.
         ladder: Its ladder; None for the default one.

@@ -233,7 +233,7 @@ class _Trial:
             yield [more, one], replace(self.sizes, rows=ROWS + 1)
 
     def _problem(self, parts: Sequence[Part], sizes: Sizes) -> str:
-        """How the answers of calls change when they are computed together, padded to `sizes`."""
+        """Describes how answers change when calls are computed together, padded to `sizes`."""
         joined = join(parts, self.spec, sizes)
         try:
             together = self._outputs(joined)

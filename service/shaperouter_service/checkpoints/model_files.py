@@ -49,8 +49,8 @@ def check_model_directory(directory: Path) -> None:
     """Checks everything in a model's directory.
 
     Raises:
-        StartupError: A link leads out of it, an entry is neither a file nor a directory, a file to
-            read is none or cannot be read, or one that has to be read as a whole is too large.
+        StartupError: A link leads out of it, an entry is neither a file nor a directory, a file
+            cannot be read, or one that is read as a whole is too large.
     """
     root = _root(directory)
     for path in _entries(directory):

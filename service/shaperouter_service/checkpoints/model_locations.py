@@ -53,7 +53,7 @@ def parse_models(specs: Iterable[str]) -> list[ModelLocation]:
 
 
 def check_name(name: str) -> None:
-    """Checks what requests are to call a model.
+    """Checks the name that requests use for a model.
 
     Raises:
         ValueError: It cannot be a name.

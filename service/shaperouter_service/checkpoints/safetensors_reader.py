@@ -156,7 +156,7 @@ class Checkpoint:
         """Reads tensors as one, joined along their first axis.
 
         Args:
-            shapes: Shape of each tensor in the checkpoint, by its name; alike but for the first
+            shapes: Shape of each tensor in the checkpoint, by its name; equal except for the first
                 axis.
             dtype: Type to convert to.
             transposed: Transpose the joined tensors from [O, I] to [I, O].

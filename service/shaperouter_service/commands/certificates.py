@@ -33,10 +33,10 @@ _HOSTS = ("localhost", "127.0.0.1", "::1")
 def certificates(*, directory: Path, hosts: Sequence[str], days: int) -> None:
     """Write certificates for trying TLS into DIRECTORY.
 
-    Writes a CA certificate (ca.pem), a server's certificate and key (server.pem, server.key), and
-    a client's for mTLS (client.pem, client.key). They are for tests only: the CA's key is thrown
-    away, so it can issue no more. In production, use certificates of your own CA. DIRECTORY must
-    be empty or not exist. Needs shaperouter-service[certificates].
+    Writes a CA certificate (ca.pem), a server's certificate and key (server.pem, server.key), and a
+    client's for mTLS (client.pem, client.key). They are for tests only: the CA's key is thrown
+    away, so the CA cannot issue further certificates. In production, use certificates of your own
+    CA. DIRECTORY must be empty or not exist. Needs shaperouter-service[certificates].
     """
     try:
         import trustme

@@ -162,7 +162,7 @@ class CompileCache:
         return {}
 
     def changed_parts(self, key: CacheKey) -> list[str]:
-        """Why a key has no section: its parts that differ from the most similar section's.
+        """Explains why a key has no section: its parts that differ from the most similar section's.
 
         Considers sections with the same label. Empty if there is none, or if the key has a section.
         """

@@ -12,7 +12,7 @@ THINK, THINK_END = "<think>", "</think>"
 
 @dataclass(frozen=True, kw_only=True)
 class CallFrame:
-    """What is around the JSON of calls.
+    """The marks around the JSON of calls.
 
     Attributes:
         begin: Before the first.

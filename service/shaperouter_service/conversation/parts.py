@@ -14,7 +14,7 @@ class TextPart:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningPart:
-    """What the model thought before it answered."""
+    """The reasoning of the model before its answer."""
 
     text: str
 

@@ -42,8 +42,8 @@ class MessageReader:
     """Splits a message that arrives in pieces.
 
     The parts, joined, do not depend on how the message is cut into pieces. A call is returned once
-    it is whole, so what turns out to be no call is text. Line breaks around the reasoning and
-    spaces around calls belong to the format; all else is in one of the parts.
+    it is whole; text that turns out not to be a call stays text. Line breaks around the reasoning
+    and spaces around calls belong to the format; all else is in one of the parts.
 
     Attributes:
         is_complete: Whether the message has its only call. All text after it is ignored.
@@ -70,7 +70,7 @@ class MessageReader:
 
     @property
     def in_reasoning(self) -> bool:
-        """Whether the next text is reasoning, unless it ends it."""
+        """Whether the next text is reasoning, unless a mark ends the reasoning first."""
         return self._state is _State.REASONING
 
     def push(self, text: str) -> list[MessagePart]:

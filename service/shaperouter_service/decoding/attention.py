@@ -227,7 +227,7 @@ class CheckAttention(_CacheAttention):
     """Attention of each row's newest token and of the tokens that are proposed after it.
 
     Tokens are in slots: R is M for the layers, and P is 1. Only the native kernels compute it, for
-    models without an encoder. A token that does not come leaves keys and values behind, which are
+    models without an encoder. A rejected proposal leaves keys and values behind, which are
     overwritten before any token sees them, as those of padding are.
     """
 

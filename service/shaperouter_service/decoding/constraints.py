@@ -1,4 +1,4 @@
-"""Constraints: the tokens that may follow, where a text must have a given structure.
+"""Constraints: the tokens that may follow in a text that must have a given structure.
 
 They are data of one step, computed on the host by `worker.constraints`, so no schema or grammar
 ever compiles a graph.

@@ -1,7 +1,7 @@
 """Slots: the tokens that a step with proposals reads, one after the other.
 
 They are the newest token of each row and the proposals after it. A row without proposals takes one
-slot, and one that takes no part takes none.
+slot, and a row that does not advance takes none.
 """
 
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ MAX_ALL_PROPOSALS = 24
 
 
 class Slots(NamedTuple):
-    """Where the tokens of a step are: the newest token of each row, then its proposals.
+    """The places of a step's tokens: the newest token of each row, then its proposals.
 
     Attributes:
         rows: [M] int32, the row of each slot.

@@ -1,4 +1,4 @@
-"""Calls over gRPC: who makes them, what they have to pass, and the header of their answers."""
+"""Calls over gRPC: their callers, the gate that they pass, and the header of their answers."""
 
 import contextlib
 import time

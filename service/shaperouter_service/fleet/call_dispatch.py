@@ -1,9 +1,9 @@
 """Calls of models that answer once: picks a worker for each, and repeats it elsewhere after a loss.
 
-A call has no state, so one whose worker is lost, hangs or drains is sent to another worker as it
-was. As calls are computed together, it is unknown which of them killed a worker. So a call that was
-on several dead workers is a suspect, which is computed alone, and one that kills workers even then
-is refused.
+A call has no state, so if its worker is lost, hangs or drains, the whole call is sent to another
+worker. Calls are computed together, so it is unknown which of them killed a worker. A call that was
+on several dead workers is a suspect and is computed alone. If it kills workers even then, it is
+refused.
 """
 
 import asyncio

@@ -95,7 +95,7 @@ class Connections:
         self._notify()
 
     def tell(self, deployment: Deployment) -> None:
-        """Takes a deployment, which `deploying` follows and tells to workers."""
+        """Takes a deployment, which `deploying` follows and sends to workers."""
         self.catalog.revisions.tell([deployment])
         self._notify()
 

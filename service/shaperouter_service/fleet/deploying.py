@@ -21,12 +21,13 @@ log = structlog.get_logger(__name__)
 
 @in_background
 async def deploying(fleet: Fleet, prepare: Callable[[Deployment], Awaitable[None]]) -> None:
-    """Follows the deployments that workers report inside the context, and tells them to others.
+    """Inside the context, follows the deployments that workers report, and sends them to others.
 
     Args:
         fleet: The workers.
         prepare: Prepares the router for the revisions of a deployment; raises a StartupError if it
-            cannot. The router then stays with the deployment before it, and so do its workers.
+            cannot. The router then still follows the previous deployment, and its workers keep that
+            loaded.
     """
     deployer = _Deployer(fleet, prepare)
     async for _ in fleet.changes():

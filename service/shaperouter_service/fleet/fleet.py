@@ -318,7 +318,7 @@ class Fleet(Connections):
                 raise DeadlinePassedError(attempts.request.model, waited_for) from None
 
     def _waited_for(self, attempts: RunAttempts, worker: WorkerId) -> str:
-        """What the router believes a run is waiting for."""
+        """What a run is waiting for, as far as the router knows."""
         view = self.catalog.view(worker)
         if attempts.stalled_on is None and (view is None or view.warm):
             made = len(attempts.token_ids)

@@ -1,4 +1,4 @@
-"""The last losses of workers, for people who ask what happened."""
+"""The last losses of workers, for people who look into them."""
 
 import time
 from collections import deque

@@ -1,4 +1,4 @@
-"""Overload protection: what may wait at a router, so that admitted requests keep their speed."""
+"""Overload protection: limits how long requests wait, so that admitted ones keep their speed."""
 
 import contextlib
 from collections import Counter, defaultdict
@@ -88,7 +88,8 @@ class OverloadGuard:
         """Expected wait of a client's next request, in seconds.
 
         The workers' queues are fair: a client waits for its own requests and for as many of each
-        other client. So a modest client is admitted even during another's flood.
+        other client. So a client with few requests is admitted even while another client floods the
+        service.
         """
         waiting = self._waiting.get(option.queue, Counter())
         clients = len({*waiting, client})

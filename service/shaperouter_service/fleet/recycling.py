@@ -292,7 +292,7 @@ def _ready(worker: WorkerView) -> set[Signature]:
 
 
 async def _unless_ended(process: WorkerProcess, work: Coroutine[Any, Any, T]) -> T:
-    """Does some work with a process, as long as the process runs.
+    """Does some work with a process, and stops if the process ends.
 
     Raises:
         _GivenUpError: The process has ended.

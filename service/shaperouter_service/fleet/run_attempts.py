@@ -48,7 +48,7 @@ class RunAttempts:
         is_logged: Whether its next worker has been logged.
         refusals: Refusals of workers without room for it.
         revision: Digest of the model's files on the worker that it was last given to; empty if that
-            worker does not tell.
+            worker does not report it.
         stalled_on: The graph whose compilation it waits for; None if it waits for none.
     """
 
@@ -86,7 +86,7 @@ class RunAttempts:
         )
 
     def _prefix_keys(self) -> Sequence[bytes]:
-        """Keys of what a worker may have kept of its tokens."""
+        """Keys of the blocks of its tokens that a worker may have cached."""
         request = self.request
         if request.source_token_ids or request.sound is not None or self._scores:
             return ()
@@ -189,7 +189,7 @@ class RunAttempts:
     def completion(self) -> RunCompletion | None:
         """The end of a run whose worker was lost after its last token.
 
-        It lacks what only the worker knew. None if there is more to generate.
+        It lacks the facts that only the worker knew. None if there is more to generate.
         """
         options = self.request.options
         if self.request.align_after is not None or self._scores:

@@ -56,7 +56,8 @@ class Usage:
 
     Attributes:
         prompt_tokens: Tokens of the prompt.
-        cached_prompt_tokens: Tokens of the prompt that no run read, because workers had kept them.
+        cached_prompt_tokens: Tokens of the prompt that no run read, because workers had cached
+        them.
         padded_prompt_tokens: Tokens that prefill graphs computed, including padding.
         source_tokens: Tokens that the encoder read.
         padded_source_tokens: Positions that encode graphs computed, including padding.

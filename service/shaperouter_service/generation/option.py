@@ -1,4 +1,4 @@
-"""One generation option: a row of the table in `table`, from which all that handles it derives."""
+"""One generation option: a row of the table in `table`, from which all its handling derives."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ class Kind(Enum):
 
 
 class Group(StrEnum):
-    """What an option is about; headings of help and documents."""
+    """Topics of options; the headings of help and documents."""
 
     LENGTH = "Length and end"
     SAMPLING = "Sampling"

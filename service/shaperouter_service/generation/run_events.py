@@ -1,4 +1,4 @@
-"""What a worker reports about a run: stalls, log-probabilities, new tokens and the end."""
+"""Events of a run on a worker: stalls, log-probabilities, new tokens and the end."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -56,7 +56,7 @@ class RunRequest:
         token_ids: The prompt. If the model has an encoder, the decoder's, with its start token.
         options: How to generate, by name; see `resolution`.
         client: The client, for fairness between waiting clients.
-        prefix_scope: Only runs of equal scopes share what workers have read of their prompts.
+        prefix_scope: Runs share cached prefixes only if their scopes are equal.
         source_token_ids: What a text encoder reads; empty without one.
         sound: Input of the speech encoder; None if the model has none.
         constraints: Rules for the tokens of a transcript; None for models that make none.

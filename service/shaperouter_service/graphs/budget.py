@@ -53,8 +53,8 @@ _measured = 0
 def memory_bytes() -> int:
     """Returns the resident memory of this process, in bytes.
 
-    Without a free file descriptor it cannot be measured, and is what it was before: a worker that
-    serves must not fail to say so because of that.
+    Without a free file descriptor it cannot be measured, and the last measurement is returned: the
+    lack must not keep a worker from reporting its state.
     """
     global _measured  # noqa: PLW0603 (it is the process's, as its memory is)
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What graphs need of programs: those of `decoding`, and those of models that are called once."""
+"""The interface of programs that graphs use: those of `decoding` and of models called once."""
 
 from collections.abc import Callable
 from typing import Any, Protocol

@@ -1,8 +1,8 @@
 """An in-memory directory where TensorFlow stores the executables that XLA compiles.
 
 TensorFlow can persist XLA's executables in a directory. But a graph fails if TensorFlow cannot
-write there, and fails for ever if it finds a damaged file. So TensorFlow gets a directory in
-memory, and `place` and `take` move executables between that and the compile cache.
+write there, and keeps failing if it finds a damaged file. So TensorFlow gets a directory in memory,
+and `place` and `take` move executables between that and the compile cache.
 """
 
 import threading

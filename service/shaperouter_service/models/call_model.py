@@ -71,7 +71,7 @@ class CallModel(abc.ABC):
     @property
     @abc.abstractmethod
     def cache_parts(self) -> Mapping[str, Any]:
-        """What the compiled graphs depend on besides shapes and types of weights, and our code.
+        """Values on which compiled graphs depend, besides code and the weights' shapes and types.
 
         The values are written as JSON: dimensions of a family, or a digest of a file.
         """

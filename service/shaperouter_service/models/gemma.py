@@ -63,7 +63,7 @@ class Gemma2(RotaryDecoder):
 
     @classmethod
     def _kinds(cls, config: Config, layers: int) -> list[str]:
-        """The kinds of the layers: with a window, but for the last of each `_pattern` layers."""
+        """The kinds of the layers: all have a window except the last of each `_pattern` layers."""
         pattern = cls._pattern(config)
         default = [FULL if (layer + 1) % pattern == 0 else SLIDING for layer in range(layers)]
         return list(layer_types(config, layers, default))

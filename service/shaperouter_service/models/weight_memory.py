@@ -12,7 +12,7 @@ from shaperouter_service.models.weights import DeviceKind, Role, Weights
 
 
 class Layout(Protocol):
-    """What decides how weights are stored; families have it."""
+    """The facts that decide how weights are stored; families provide them."""
 
     @property
     def stacks(self) -> Mapping[str, int]:

@@ -83,7 +83,7 @@ class Setup:
         kernels: Whether to use the native kernels.
         slots: Requests that run at the same time, per model.
         max_length: Limit of the tokens of a sequence; None for as many as each model has.
-        prefix_cache_bytes: Memory for what workers keep of prompts and generated text.
+        prefix_cache_bytes: Memory of a worker's prefix cache.
         max_graphs: Maximum number of graphs per worker.
         workers: Number of local worker processes; each has all weights.
         warm: Graphs to compile before a worker is ready.

@@ -274,7 +274,7 @@ def _load_tokenizers(models: Sequence[ModelLocation]) -> dict[str, Tokenizer | N
 
 @in_background
 async def _readiness(health: Health, fleet: Fleet, models: Models, address: str) -> None:
-    """Reports inside the context whether callers should come, and not ready at its end."""
+    """Reports inside the context whether the router is ready, and not ready at its end."""
     was_ready = False
     try:
         async for _ in fleet.changes():

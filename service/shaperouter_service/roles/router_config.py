@@ -28,7 +28,7 @@ class RouterConfig:
         health_listen: Address of the health server; None means no such server.
         tls: TLS settings of the gRPC server; None means plain text.
         tokens: File of the clients that may call; None means that anyone may.
-        shares_prefixes: Whether clients that tokens tell apart share what workers keep of prompts.
+        shares_prefixes: Whether clients with different tokens share cached prefixes.
         worker_tls: TLS settings for workers; None means plain text.
         signature_histograms: Whether each signature of own workers has its own histograms.
         repository: Directory below which models may be loaded at run time; None if they must not.

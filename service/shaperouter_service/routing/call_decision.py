@@ -34,7 +34,7 @@ class CallShape:
         return self.rows * math.prod(self.sizes)
 
     def tight(self, ladders: CallLadders) -> Signature:
-        """The smallest graph that covers it; of one that is split, the graph of a full part."""
+        """The smallest graph that covers it; if it is split, the graph of a full part."""
         rows = self.rows if ladders.rows is None else min(self.rows, ladders.rows.maximum)
         return ladders.tight(self.model, rows=rows, sizes=self.sizes)
 

@@ -174,13 +174,13 @@ class Catalog:
         )
 
     def report(self, worker: WorkerId, model: str) -> RevisionReport | None:
-        """How far a worker has loaded a revision; None if it was not told to load it."""
+        """The state of a revision on a worker; None if the worker was not asked to load it."""
         snapshot = self._workers.get(worker)
         reports = () if snapshot is None else snapshot.revisions
         return next((report for report in reports if report.model == model), None)
 
     def state(self, worker: WorkerId, model: str) -> RevisionState:
-        """How far a worker has loaded a model that it has."""
+        """The state of a model that a worker has."""
         report = self.report(worker, model)
         return RevisionState.READY if report is None else report.state
 

@@ -27,7 +27,7 @@ class WorkerOption(abc.ABC):
         queue_seconds: Waiting for earlier requests.
         stall_seconds: Additional waiting for graphs.
         informed: Whether all times are based on measurements of the worker.
-        saved_seconds: What the worker need not compute, because it has kept it.
+        saved_seconds: Time that the worker saves because it has cached a prefix.
     """
 
     worker: str
@@ -111,5 +111,5 @@ def choose(options: Iterable[AnyOption]) -> Decision[AnyOption] | NoOption:
 
 
 def _wait(option: WorkerOption) -> float:
-    """Seconds of waiting on a worker that what it saves does not make up for."""
+    """Seconds of waiting on a worker, less the time that its cache saves."""
     return option.queue_seconds + option.stall_seconds - option.saved_seconds

@@ -6,8 +6,8 @@ everything that it covers. Once the fleet's savings reach a share of the compile
 compiles the graph. Rendezvous hashing names it among the workers that would have saved time, so
 that routers agree without sharing state, and requests of the shape already go there. Among graphs
 that may serve the same requests, the best is compiled; the savings of the others then start at 0.
-Another worker compiles it once it would have saved as much by itself, which happens only if load
-spreads to it.
+Another worker compiles it once the graph would have saved as much there alone, which happens only
+if load spreads to that worker.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -152,7 +152,7 @@ class Costs:
         return any(known.model == model for known in self._compiles)
 
     def sound(self, signatures: Collection[Signature]) -> dict[Signature, float]:
-        """Device times of a step, none longer than that of a larger graph.
+        """Device times of a step, where no graph takes longer than a larger one.
 
         Without this, a graph that was last measured on a busy machine would lose to a larger one
         forever, because only graphs that run are measured again.

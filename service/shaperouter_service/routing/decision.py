@@ -237,7 +237,7 @@ def _reading(
         kind: Encode for sources, prefill or score for prompts.
         requests: Number of sources or prompts.
         tokens: Tokens of all of them; 0 if there is nothing to read.
-        copied: Tokens of each prompt that the worker has kept.
+        copied: Tokens of each prompt that the worker has cached.
     """
     if not tokens:
         return None, 0.0

@@ -88,7 +88,7 @@ class RevisionReport:
 
     Attributes:
         model: What workers call the revision.
-        state: How far it is.
+        state: Its state.
         error: Why it could not be loaded; only if it has failed.
     """
 

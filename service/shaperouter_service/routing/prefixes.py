@@ -1,4 +1,4 @@
-"""Names of the beginnings of token sequences, by content: what workers keep, and routers look for.
+"""Keys of prefixes, by content: workers cache blocks under them, and routers look for them.
 
 A sequence is cut into blocks of `BLOCK` tokens. The key of a block is a hash of its tokens and of
 the key of the block before it, so equal keys mean equal sequences up to the end of the block. The
@@ -50,11 +50,11 @@ def digest(key: bytes) -> int:
 
 
 def shared_tokens(keys: Sequence[bytes], reported: Collection[int]) -> int:
-    """Number of tokens that a worker has kept of a sequence, as far as its report says.
+    """Number of tokens of a sequence that a worker has cached, according to its report.
 
     Args:
         keys: The keys of the sequence.
-        reported: Digests of blocks that the worker has kept. It keeps no block without those
+        reported: Digests of blocks that the worker has cached. It keeps no block without those
             before it, so only the furthest matters.
     """
     for index in range(len(keys) - 1, -1, -1):

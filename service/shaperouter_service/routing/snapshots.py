@@ -1,4 +1,4 @@
-"""What workers report: the state of their models, graphs, lanes and budgets at one moment."""
+"""Snapshots of workers: the state of their models, graphs, lanes and budgets at one moment."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -137,7 +137,7 @@ class LaneReport:
         align_padding_tokens: Tokens of padding that align graphs have computed.
         score_padding_tokens: Tokens of padding that score graphs have computed.
         proposed_tokens: Proposed tokens that decode graphs have checked.
-        accepted_tokens: How many of them were the tokens that came.
+        accepted_tokens: Number of these that were accepted.
     """
 
     model: str
@@ -184,7 +184,7 @@ class CallQueueReport:
         elements: Rows times the product of the sizes of the other axes, summed over these calls.
         padding_elements: Elements of padding that its graphs have computed, counted likewise.
         padding_checks: Number of calls that were repeated exactly, to check the padding.
-        padding_differences: How many of these had other answers than those that were sent.
+        padding_differences: Number of these whose answer differed from the one that was sent.
     """
 
     model: str
@@ -207,13 +207,13 @@ class CallQueueReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrefixReport:
-    """The beginnings of sequences whose keys and values a worker keeps for a model.
+    """The cached prefixes of a model on a worker.
 
     Attributes:
         model: Name of the model.
         bytes: Their memory.
         hit_tokens: Tokens that were copied instead of read.
-        evictions: Blocks that were dropped for others.
+        evictions: Blocks that were evicted.
         blocks: Digests of the blocks that were used last; see `routing.prefixes`.
     """
 
@@ -288,14 +288,13 @@ class Snapshot:
         graphs: Every graph that was ever requested.
         lanes: Its lanes.
         call_queues: Its queues of calls, one for each model that answers once.
-        prefixes: What it keeps of prompts and generated text, one for each model that has a decoder
-            only.
+        prefixes: The cached prefixes, one entry for each decoder-only model.
         compile_queue_depth: Number of signatures that wait for a compile thread.
         warm: Whether it has made all graphs that must exist before readiness.
         budget: What it may compile.
         start: Duration of each phase of its start.
         deployments: The newest deployments that routers have told it.
-        revisions: The revisions that it was told to load, and how far they are.
+        revisions: The revisions that it should load, with their states.
     """
 
     worker: str

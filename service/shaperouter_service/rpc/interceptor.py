@@ -26,7 +26,7 @@ Within: TypeAlias = Callable[[str, Context], AbstractContextManager[None]]
 class WrapOnce(aio.ServerInterceptor):
     """Applies interceptors to each method once, at its first call, instead of at every call.
 
-    They may depend on nothing of a call but its method.
+    They may depend only on a call's method.
     """
 
     def __init__(self, interceptors: Sequence[aio.ServerInterceptor]) -> None:

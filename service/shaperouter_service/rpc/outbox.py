@@ -1,4 +1,4 @@
-"""Messages that wait to be sent over a stream, so that those that are ready travel together."""
+"""Messages that wait to be sent over a stream; those that are ready travel together."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -37,7 +37,7 @@ class Outbox(Generic[T]):
         self._notify()
 
     async def batches(self) -> AsyncIterator[list[T]]:
-        """Yields what waits, whenever something does, until `close`; only one reader may."""
+        """Yields waiting items as batches until `close`; only one reader is allowed."""
         while True:
             while not self._items:
                 if self._closed:

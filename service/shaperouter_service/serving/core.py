@@ -16,7 +16,7 @@ from shaperouter_service.telemetry.request_totals import RequestTotals
 
 @dataclass(frozen=True, kw_only=True)
 class Core:
-    """What a router does for its callers.
+    """The services of a router to its callers.
 
     Attributes:
         generation: Generates text.

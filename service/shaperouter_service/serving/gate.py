@@ -1,4 +1,4 @@
-"""The gate: what every call has to pass, whichever door it comes to."""
+"""The gate, which every call passes, whatever its door."""
 
 import contextlib
 from collections.abc import Iterator

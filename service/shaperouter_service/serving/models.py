@@ -68,7 +68,7 @@ class Models:
 
     @property
     def ready(self) -> bool:
-        """Whether callers should come: every model has a ready worker, or calls may wait for it."""
+        """Whether every model has a ready worker, or calls may wait for one."""
         return self._ready_without_workers or self._catalog.ready
 
     def loaded(self) -> list[ServedModel]:

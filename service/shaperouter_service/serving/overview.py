@@ -1,4 +1,4 @@
-"""The whole service at one moment, for people who watch it."""
+"""The state of the whole service, for people who watch it."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
@@ -69,7 +69,7 @@ class Overview:
         return self._recorder.history.records()
 
     def request(self, request_id: str, call: Call) -> RequestSummary | None:
-        """One of the last requests; None if it is not kept, or is not the caller's to see."""
+        """One of the last requests; None if it is not kept, or the caller may not see it."""
         found = self._recorder.history.find(request_id)
         return found if found and may_see(call, found.client) else None
 

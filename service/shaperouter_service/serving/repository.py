@@ -82,7 +82,7 @@ class Repository:
             call: The call.
 
         Raises:
-            FixedModelsError: Models must not come and go here.
+            FixedModelsError: This router has no model repository.
             InvalidRequestError: Name or location cannot be used.
             ModelNotLoadedError: A worker cannot load it.
             OtherChangeError: Another call has changed the model meanwhile.
@@ -105,7 +105,7 @@ class Repository:
         """Stops serving a model. Workers free its memory when its running requests have ended.
 
         Raises:
-            FixedModelsError: Models must not come and go here.
+            FixedModelsError: This router has no model repository.
             UnknownModelError: There is no such model.
             OtherChangeError: Another call has changed the model meanwhile.
             StoppingError: The service stops.

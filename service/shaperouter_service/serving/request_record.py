@@ -300,11 +300,11 @@ class RequestRecord:
 
     @property
     def has_ended(self) -> bool:
-        """Whether its handling has ended, so that nothing of it changes any more."""
+        """Whether its handling has ended, so that nothing changes any more."""
         return self._ended is not None
 
     def summary(self) -> RequestSummary:
-        """What is known of the request now."""
+        """A summary of the request, as far as it is known now."""
         return RequestSummary(
             request_id=self.request_id,
             method=self._call.method,
@@ -329,7 +329,7 @@ class RequestRecord:
         )
 
     def _timings_so_far(self) -> RunTimings:
-        """What the router itself has seen: the times of the sequence that took longest."""
+        """The router's own measurements: the times of the sequence that took longest."""
         progress = self._progress.values()
         return RunTimings(
             stall_seconds=max((each.stall_seconds for each in progress), default=0.0),

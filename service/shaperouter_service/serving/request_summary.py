@@ -1,4 +1,4 @@
-"""What is known of a request, running or ended, for people who look at it."""
+"""A summary of a request, running or ended, for people."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

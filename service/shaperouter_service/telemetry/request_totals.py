@@ -23,7 +23,7 @@ class RequestTotals:
     Attributes:
         succeeded: Requests that succeeded, from arrival to end.
         failed: All others that have ended.
-        queued: Time in the queues of workers, of requests that succeeded.
+        queued: Time that requests which succeeded spent in the queues of workers.
     """
 
     succeeded: Duration = field(default_factory=Duration)

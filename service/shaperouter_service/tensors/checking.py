@@ -76,7 +76,7 @@ def _violations(
 
 
 def _fault(tensor: "np.ndarray[Any, Any]", spec: TensorSpec) -> str | None:
-    """What is wrong with a tensor by itself, if anything."""
+    """Describes what is wrong with a tensor by itself, if anything."""
     dtype = DType.of(tensor)
     if dtype is not spec.dtype:
         return f"must be {spec.dtype}, got {dtype}"

@@ -1,8 +1,8 @@
 """Conversations put into the form that a chat template reads.
 
 Templates differ in where they look for tools, in the roles they know, and in whether they take
-lists of parts. A template drops what it does not read without a word, so a conversation is changed
-to what it reads, or refused.
+lists of parts. A template silently drops everything that it does not read. So a conversation is
+changed to the form that the template reads, or refused.
 """
 
 import json

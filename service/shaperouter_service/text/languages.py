@@ -17,7 +17,7 @@ _STARTS_WITH_TARGET = "MBartTokenizer"
 
 @dataclass(frozen=True, kw_only=True)
 class Languages:
-    """What a tokenizer does for a language, by the language's code.
+    """A tokenizer's handling of languages, by their codes.
 
     Attributes:
         sources: Special tokens before and after a source in a language.

@@ -86,8 +86,8 @@ class Constraint:
             hypotheses: Tokens of the text; one without beam search.
 
         Raises:
-            ConstraintError: No hypothesis may go on: the grammar became too expensive to follow, or
-                the vocabulary has no token that may follow.
+            ConstraintError: No hypothesis can continue: the grammar became too expensive to follow,
+                or the vocabulary has no token that may follow.
         """
         self._matchers = {tokens: self._matcher(tokens) for tokens in hypotheses}
         matchers = [self._matchers[tokens] for tokens in hypotheses]

@@ -30,7 +30,7 @@ _SPECS = Translation(
 
 
 def served_call_to_message(call: ServedCall) -> model_pb2.CallSpec:
-    """The message that says how a model is called. What pads an axis stays at the worker."""
+    """The message that says how a model is called. The values that pad an axis are not sent."""
     spec, ladders = call.spec, call.ladders
     return model_pb2.CallSpec(
         inputs=map(_SPECS.to_message, spec.inputs),

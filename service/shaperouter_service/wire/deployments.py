@@ -1,4 +1,4 @@
-"""What routers tell workers about models, and its message."""
+"""A router's orders about models, and their message."""
 
 from shaperouter.v1 import worker_pb2
 from shaperouter_service.routing.deployments import Orders

@@ -73,9 +73,9 @@ class CallCovers:
     def best(self, lead: Call, waiting: Sequence[Call]) -> Batch | None:
         """The batch with a call that computes most for its time; None without a cover.
 
-        What a row is worth is the time that it takes on the graph with the least time a row. So a
-        short row does not join long ones unless a row of their graph is free anyway, and a graph
-        of many rows is called only if they are used.
+        The value of a row is its time on the graph that takes the least time for each row. So a
+        short row does not join long ones unless a row of their graph is free anyway, and a graph of
+        many rows is called only if they are used.
 
         Args:
             lead: The call.
@@ -94,7 +94,7 @@ class CallCovers:
         worths: dict[Signature, float] = {}
 
         def worth(call: Call) -> float:
-            """What a row of a call is worth, in seconds."""
+            """The value of a row of a call, in seconds."""
             one = self._one_row(call)
             if one not in worths:
                 worths[one] = min(
@@ -105,7 +105,7 @@ class CallCovers:
             return worths[one]
 
         def gained(batch: Batch) -> float:
-            """What a batch computes, as a share of the time that it takes."""
+            """The value of a batch's rows, as a share of the time that it takes."""
             pairs = zip(batch.calls, batch.parts, strict=True)
             return sum(worth(call) * part.rows for call, part in pairs) / ready[batch.graph]
 

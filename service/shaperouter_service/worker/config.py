@@ -37,8 +37,7 @@ class EngineConfig:
         encode_lengths: The same for sources, for models with an encoder.
         prefill_piece: Maximum number of tokens of a prompt read at a time; a family with an encoder
             may set less.
-        prefix_cache_bytes: Memory for keys and values of prompts and generated text that later
-            requests may begin with; 0 keeps none.
+        prefix_cache_bytes: Memory of the prefix cache; 0 turns it off.
         speculate: Where proposals come from that a step checks together: `ngram`, the request's own
             tokens, or `off`.
         threads: Number of threads that compute a graph on a CPU; None means one per core. The first

@@ -28,7 +28,7 @@ class EngineParts:
         programs: Creates programs.
         warm_up: The graphs compiled before the worker is ready.
         recorder: Records the traffic.
-        prefixes: What is kept of prompts and generated text.
+        prefixes: The cache of prefixes.
         device: The thread that gives the lanes their turns.
         kernels: Instruction set of the native kernels; None without them.
     """

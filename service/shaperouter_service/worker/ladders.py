@@ -67,7 +67,7 @@ def lengths_of(chosen: Mapping[str, Sequence[int]], model: str) -> Sequence[int]
 def first_graphs(
     ladders: Mapping[str, Ladders | CallLadders], *, max_graphs: int
 ) -> list[Signature]:
-    """The graphs that cover every request of all models, but for sizes that cannot be padded.
+    """The graphs that cover every request of all models, except for sizes that cannot be padded.
 
     Args:
         ladders: The ladders, by model.

@@ -32,7 +32,7 @@ class MemoryNeed:
         positions: Positions of a request of the maximum length.
         max_length: That length, in tokens.
         slots: Requests that run at the same time.
-        keeps_prefixes: Whether the worker keeps what it has read of its prompts.
+        keeps_prefixes: Whether the worker caches prefixes of its prompts.
     """
 
     weights: int
@@ -86,8 +86,7 @@ def require_memory(
     Args:
         needs: The need of each model, by name; the last one is new.
         available: Bytes that are available; by default what the system says.
-        prefix_cache: Bytes for keys and values that are kept for later requests; not needed if
-            all models have an encoder.
+        prefix_cache: Bytes of the prefix cache; not needed if all models have an encoder.
         cache_growth: If the worker serves already, bytes by which the caches of its other models
             may still grow.
 

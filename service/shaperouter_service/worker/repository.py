@@ -1,8 +1,8 @@
 """Carries out deployments on a worker: loads their revisions, and frees those not used any more.
 
-The worker keeps what routers have told it and reports it to all of them, so that a router that
-starts later learns of it. Each router also says which deployments it follows and which older
-revisions its requests still use. A revision is freed once no router can send requests to it.
+The worker stores the deployments that routers send and reports them to all routers, so that a
+router that starts later learns them. Each router also says which deployments it follows and which
+older revisions its requests still use. A revision is freed once no router can send requests to it.
 """
 
 import asyncio
@@ -37,12 +37,12 @@ log = structlog.get_logger(__name__)
 
 @dataclass(kw_only=True)
 class _Load:
-    """A revision that is or was to be loaded.
+    """The loading of a revision.
 
     Attributes:
-        state: How far it is.
+        state: Its state.
         error: Why it could not be loaded.
-        failures: How often it could not be loaded.
+        failures: Number of failed attempts.
         retry_at: When to try again, on the monotonic clock.
         warm_up: The graphs that it needs before it can serve; None until its weights are read.
         began: When its loading began, on the monotonic clock.
@@ -100,7 +100,7 @@ class ModelRepository:
 
     @contextlib.contextmanager
     def watched_by(self, router: str) -> Iterator[None]:
-        """Keeps what the requests of a router may use inside the context."""
+        """Keeps the revisions loaded, inside the context, that a router's requests may use."""
         self._watching[router] = self._watching.get(router, 0) + 1
         try:
             yield
@@ -111,13 +111,13 @@ class ModelRepository:
                 self._orders.pop(router, None)
 
     def order(self, orders: Orders) -> None:
-        """Takes what a router tells; `follow` acts on it."""
+        """Takes the orders of a router; `follow` carries them out."""
         self._orders[orders.router] = orders
         self._deployments = newest(self._deployments, orders.deployments)
         self._on_change()
 
     async def follow(self) -> None:
-        """Loads and frees models until they are those that the deployments say."""
+        """Loads and frees models until the worker has those of the deployments."""
         wanted = self._wanted()
         for model, load in list(self._loads.items()):
             await self._judge(model, load)
@@ -134,7 +134,7 @@ class ModelRepository:
             self._on_change()
 
     def _wanted(self) -> dict[str, Revision]:
-        """The revisions that this worker should have, by what workers call them."""
+        """The revisions that this worker should have, by the workers' names of them."""
         deployed = [
             revision
             for deployment in self._deployments.values()

@@ -129,7 +129,7 @@ class Run:
         logprobs: Number of likeliest tokens to report at each step; None for no log-probabilities.
         prompt_logprobs: The same for each token of the prompt but the first.
         scored: Number of log-probabilities of the prompt that were reported, on all workers.
-        prefix_scope: Only runs of equal scopes share what they have read.
+        prefix_scope: Runs share cached prefixes only if their scopes are equal.
         prefix_keys: Keys of the blocks of tokens that its prefill reads; None until needed.
         options: The options of the device's graphs, including those above.
         emit: Takes its events; called from the device thread.

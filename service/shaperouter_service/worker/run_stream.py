@@ -154,7 +154,7 @@ class _RunEvents:
         self._all_sent: asyncio.Future[None] | None = None
 
     def send(self, event: worker_pb2.RunResponse) -> None:
-        """Sends an event as soon as the router wants it."""
+        """Sends an event as soon as the router is ready for it."""
         last = self._held[-1].event if self._held else None
         if last is not None and event.HasField("tokens") and last.HasField("tokens"):
             last.tokens.MergeFrom(event.tokens)

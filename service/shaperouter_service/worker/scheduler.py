@@ -84,7 +84,7 @@ class LaneScheduler:
         owed_seconds: Device time that running streams get before the next prompt is read.
         decode_padding_tokens: Tokens of padding decoded since the start, one per row and step.
         proposed_tokens: Proposals checked since the start; see `decoding.speculation`.
-        accepted_tokens: How many of them came.
+        accepted_tokens: Number of these that were accepted.
         cache_bytes: Current memory of the key/value caches.
     """
 
@@ -111,7 +111,7 @@ class LaneScheduler:
             beams: Beam width of the lane.
             queue_limit: Maximum number of runs that wait for a slot.
             encoded: Encoded sources of the model, which its lanes share.
-            prefixes: What the worker keeps of prompts and generated text.
+            prefixes: The cache of prefixes.
             watchdog: Watches the calls of graphs.
             recorder: Records the traffic.
             speculates: Whether steps check proposals where graphs can.
@@ -227,7 +227,7 @@ class LaneScheduler:
     def let_go(self) -> None:
         """Drops cancelled runs and, if the lane drains, returns the queued ones.
 
-        Takes no time of the device, so what cancelled runs have read is not kept.
+        Takes no device time, so the prefixes of cancelled runs are not cached.
         """
         self._drop_cancelled(keeps=False)
         self._return_queued()
@@ -451,7 +451,7 @@ class LaneScheduler:
         run.emit(Failed(error))
 
     def _leave_and_keep(self, run: Run, end: Ended | None = None) -> None:
-        """Ends a run, and keeps what it has read and generated once its caller has been told."""
+        """Ends a run, and caches its prompt and text once its caller has the answer."""
         batch, row = run.batch, run.row
         was_read = run.phase is Phase.DECODE
         self._leave(run)

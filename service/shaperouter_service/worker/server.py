@@ -178,13 +178,13 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
     async def Deploy(  # noqa: N802 (gRPC's name)
         self, request: worker_pb2.DeployRequest, context: Any
     ) -> worker_pb2.DeployResponse:
-        """Takes which models the service should have."""
+        """Takes a router's orders about models."""
         self._repository.order(orders_from_message(request))
         self._changes.notify()
         return worker_pb2.DeployResponse()
 
     async def follow_deployments(self) -> None:
-        """Loads and frees models as routers say, until the worker drains."""
+        """Loads and frees models as routers order, until the worker drains."""
         async for _ in self._changes.watch():
             with survive_errors("following deployments"):
                 await self._repository.follow()

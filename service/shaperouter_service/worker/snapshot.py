@@ -1,4 +1,4 @@
-"""The worker's state as values, which routers route by and metrics are made from."""
+"""The worker's state as values, for routing and for metrics."""
 
 import time
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from shaperouter_service.worker.scheduler import LaneScheduler
 def describe_model(
     model: Model, ladders: Ladders, lanes: Iterable[LaneScheduler], *, kernels: str
 ) -> ServedModel:
-    """Describes a model, without what only a router knows."""
+    """Describes a model, without the facts that only a router knows."""
     return ServedModel(
         name=model.name,
         family=model.family.name,

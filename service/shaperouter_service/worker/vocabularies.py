@@ -52,8 +52,7 @@ class Vocabularies:
             size: V of the model.
             stop: The stop strings, none of them empty.
 
-        Raises:
-            InvalidRequestError: The model's tokenizer does not tell which tokens do.
+        Raises: InvalidRequestError: The model's tokenizer does not show which tokens do.
         """
         vocabulary = self._get(
             self._searchable, model, "options.stop", lambda tokenizer: tokenizer.vocabulary(size)

@@ -66,7 +66,7 @@ class WarmUp:
                 raise StartupError(f"warm: {error}") from error
 
     def forget(self, model: str) -> None:
-        """Waits no more for the graphs of a model, which is unloaded."""
+        """Stops waiting for the graphs of a model that is unloaded."""
         self.covers = tuple(each for each in self.covers if each.model != model)
         self.signatures = tuple(each for each in self.signatures if each.model != model)
 

@@ -33,7 +33,7 @@ def make_app(
 
     Args:
         core: The core, which does the work.
-        gate: What every call has to pass.
+        gate: The gate that every call passes.
         metrics: Counts the calls.
         doors: The doors beside OpenAI's.
     """
@@ -43,7 +43,7 @@ def make_app(
         return Route(path, endpoint, methods=[method])
 
     async def health(_: Request) -> Response:
-        """For probes, which have no token: whether callers should come, and work is taken."""
+        """Answers probes, which have no token: whether the router is ready and accepts work."""
         is_ready = core.models.ready and gate.is_open
         status = HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE
         return JSONResponse({"status": "ready" if is_ready else "not ready"}, status)

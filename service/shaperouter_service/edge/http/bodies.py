@@ -18,7 +18,7 @@ from shaperouter_service.system.strict_json import parse
 BODY_SECONDS = 60.0
 # Bytes of that part. The slowest speech codecs produce more than twice as much in this time.
 PART_BYTES = 2**15
-# Bytes of a long body between which other calls continue.
+# Bytes of a long body to read before other calls get a turn.
 _PIECE = 2**14
 # Compressions of bodies, with zlib's number of each.
 _COMPRESSED = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}

@@ -1,4 +1,4 @@
-"""Calls over HTTP: who makes them, what they have to pass, and callers who leave."""
+"""Calls over HTTP: their callers, the gate that they pass, and callers who leave."""
 
 import asyncio
 import contextlib

@@ -148,7 +148,7 @@ def generation_from_request(request: InferRequest) -> Generation:
 
 
 class _Given:
-    """What a request has given, by name, and what is wrong with it.
+    """The values that a request gives, by name, and what is wrong with them.
 
     Attributes:
         violations: What is wrong.

@@ -1,4 +1,4 @@
-"""What the protocol does, whatever it travels over: both of its faces call this."""
+"""The protocol's work, independent of gRPC and HTTP: both of its faces call this."""
 
 import contextlib
 from collections.abc import AsyncGenerator, Container, Sequence

@@ -1,4 +1,4 @@
-"""What requests about the model repository may contain."""
+"""Checks of requests about the model repository."""
 
 from collections.abc import Mapping
 from typing import Any, TypeAlias
@@ -10,7 +10,7 @@ Parameters: TypeAlias = Mapping[str, Any]
 
 
 def check_repository(name: str) -> None:
-    """Refuses any name of a repository, as there is one.
+    """Refuses any name of a repository, since there is only one.
 
     Raises:
         InvalidRequestError: A name is given.

@@ -1,4 +1,4 @@
-"""What a text encoder's hidden states become: embeddings, or scores of texts or of tokens."""
+"""Heads, which turn a text encoder's hidden states into embeddings or scores."""
 
 import abc
 from collections.abc import Iterator, Mapping, Sequence

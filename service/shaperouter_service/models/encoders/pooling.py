@@ -1,4 +1,4 @@
-"""The modules of sentence-transformers that follow an encoder: from tokens to one vector a text."""
+"""The modules of sentence-transformers after an encoder, which make one vector of each text."""
 
 import abc
 from collections.abc import Callable, Iterator, Mapping, Sequence

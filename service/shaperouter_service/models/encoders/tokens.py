@@ -158,7 +158,7 @@ class PaddedTokens(Tokens):
 class JoinedTokens(Tokens):
     """The tokens of all texts one after the other, as the native kernels compute on a CPU.
 
-    Whatever shape a graph has, the kernels compute only the tokens that there are.
+    The kernels compute only the actual tokens, whatever shape a graph has.
     """
 
     def __init__(self, visible: tf.Tensor) -> None:

@@ -1,4 +1,4 @@
-"""The fields of a request, taken one by one; what is left at the end is unknown."""
+"""The fields of a request, taken one by one; those left at the end are unknown."""
 
 import contextlib
 import re
@@ -147,7 +147,7 @@ class Fields:
 
     @contextlib.contextmanager
     def callers_words(self) -> Iterator[None]:
-        """Gives errors of the core inside the context the caller's names of fields."""
+        """Puts the caller's names of fields into errors that the core raises inside the context."""
         try:
             yield
         except InvalidRequestError as error:

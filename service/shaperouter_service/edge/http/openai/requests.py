@@ -82,8 +82,8 @@ def take_chat(
         fields: The fields of the request.
         messages: The messages, as templates read them.
         tools: The tools.
-        effort: How much to reason, as the caller says it; None if he does not. Only templates that
-            read it can do it.
+        effort: How much to reason, as the caller says; None if the caller does not. Only templates
+            that read it can do it.
         effort_field: The field that says so.
     """
     arguments = fields.mapping("chat_template_kwargs")

@@ -55,7 +55,7 @@ class _Item:
 
 
 class ResponseWriter:
-    """Writes one response as events. The response itself is what they have made of it.
+    """Writes one response as events. The events build the response, streamed or not.
 
     Attributes:
         usage: Numbers of tokens, once it has ended.

@@ -1,4 +1,4 @@
-"""What an answer must look like: the formats of chat completions and responses as schemas."""
+"""The required format of an answer, in chat completions and responses, as a JSON schema."""
 
 import json
 from typing import Any
@@ -37,7 +37,7 @@ def _schema(given: Fields, kind: str, described: Fields) -> dict[str, Any] | Non
     Args:
         given: The format.
         kind: Its type.
-        described: Where it has its schema.
+        described: The object that contains its schema.
     """
     match kind:
         case "" | "text":

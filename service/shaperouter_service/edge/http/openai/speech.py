@@ -73,7 +73,7 @@ class Speech:
 
 
 def _holding(answer: ASGIApp, caller: Request, held: contextlib.ExitStack) -> ASGIApp:
-    """An answer that gives up what is held once it has been sent, or its caller has left."""
+    """An answer that releases its resources once it has been sent, or its caller has left."""
 
     async def holding(scope: Scope, receive: Receive, send: Send) -> None:
         del receive

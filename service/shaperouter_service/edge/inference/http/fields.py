@@ -1,4 +1,4 @@
-"""JSON objects whose fields are taken one by one; what is left at the end is unknown."""
+"""JSON objects whose fields are taken one by one; those left at the end are unknown."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar

@@ -123,7 +123,7 @@ class Answers:
         return Response()
 
     async def unserved(self, request: Request, _: Call) -> Response:
-        """Refuses what is part of the protocol, and not served."""
+        """Refuses parts of the protocol that are not served."""
         message = f"{shortened(request.url.path, 64)} is not served"
         raise HttpError(HTTPStatus.NOT_IMPLEMENTED, "unimplemented", message)
 
@@ -216,7 +216,7 @@ def error_body(error: ServiceError) -> dict[str, Any]:
 
 
 def _health_status(*, is_ready: bool) -> HTTPStatus:
-    """The status of an answer to a probe: the protocol has a 4xx for no."""
+    """The status of an answer to a probe: the protocol answers 4xx if it is not ready."""
     return HTTPStatus.OK if is_ready else HTTPStatus.BAD_REQUEST
 
 
