@@ -1,7 +1,7 @@
 """Starts the ``shaperouter`` command.
 
-Apart from the package, whose import takes most of half a second: until it is there, Ctrl-C ends the
-process without a word instead of with a traceback out of the middle of an import.
+This module is not in the package, whose import takes nearly half a second. Until the import has
+ended, Ctrl-C ends the process silently, instead of with a traceback from the middle of an import.
 """
 
 import os

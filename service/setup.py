@@ -85,7 +85,7 @@ class BuildKernels(build_ext):
             self.copy_file(str(_digest(built)), str(_digest(KERNELS / LIBRARY)))
 
     def get_ext_filename(self, fullname: str) -> str:
-        """Python does not import it: its name says nothing of Python's version."""
+        """Python does not import it, so its name has no Python version."""
         return str(Path(*fullname.split(".")[:-1], LIBRARY))
 
     def get_export_symbols(self, ext: Extension) -> list[str]:

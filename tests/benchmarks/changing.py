@@ -1,4 +1,4 @@
-"""Requests while models load, switch revision and unload and workers die: `make bench-changing`.
+"""Measures requests while models change and workers die: `make bench-changing`.
 
 It sends 10,000 requests by default, over gRPC and over HTTP, to two workers, and fails if one fails
 or gets tokens that no revision of its time gives.

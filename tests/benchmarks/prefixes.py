@@ -1,4 +1,4 @@
-"""Prompts that begin alike, with and without what they share being kept.
+"""Prompts with the same prefix, with the prefix cache and without it.
 
 A worker that keeps beginnings of prompts and one that does not serve the same requests, in turn:
 

@@ -1,4 +1,4 @@
-"""A campaign of faults against the real service, in which every answer has to be right.
+"""A campaign of faults against the real service, in which every answer must be right.
 
 ============== ====================================================================
 __main__       `make chaos`: gives a campaign mounts of its own, runs it, shrinks what fails

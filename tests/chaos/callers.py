@@ -29,7 +29,7 @@ Report = Callable[[Sample, Outcome], None]
 
 
 class Lines:
-    """A caller's connections to all routers, made anew when the token is renewed."""
+    """A caller's connections to all routers, opened again when the token is renewed."""
 
     def __init__(self, stage: Stage, stack: contextlib.ExitStack) -> None:
         """Connects to nothing yet."""

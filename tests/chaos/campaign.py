@@ -1,4 +1,4 @@
-"""A campaign: the service, callers, faults, and what came of all of it."""
+"""A campaign: the service, callers, faults, and the result."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HANGS = 3.0 * HANG_TIMEOUT
 # Exit code of a worker that ends itself, and the faults that make it do so.
 EXIT_DEFECT = 70
 HANGING = {FaultKind.FREEZE_WORKER, FaultKind.SLOW_WORKER, FaultKind.POISON}
-# Characters of a reason by which refusals are counted.
+# Refusals are counted by this many first characters of their reasons.
 _REASON = 60
 
 

@@ -92,6 +92,6 @@ class Fault:
     seed: int
 
     def __str__(self) -> str:
-        """For people: when, what, to which and how long."""
+        """The fault in words: when, what, to which process and for how long."""
         lasting = f" for {self.seconds:g} s" if self.seconds else ""
         return f"{self.at:6.1f} s  {self.kind} (#{self.target}){lasting}"

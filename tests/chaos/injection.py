@@ -1,4 +1,4 @@
-"""What is done to the service for each kind of fault."""
+"""Injection of each kind of fault into the service."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Injection:
     """Does faults to a service. Any thread may call it."""
 
     def __init__(self, stage: Stage, poison: Callable[[], None]) -> None:
-        """Takes the service, and what sends a poisonous request."""
+        """Takes the service, and a function that sends a poisonous request."""
         self._stage, self._poison = stage, poison
 
     def run(self, fault: Fault) -> None:
@@ -31,7 +31,7 @@ class Injection:
             time.sleep(fault.seconds)
 
     def _applied(self, fault: Fault) -> AbstractContextManager[None]:
-        """Does a fault; what lasts is undone at the end of the context."""
+        """Injects a fault; a lasting fault is undone at the end of the context."""
         stage = self._stage
         if fault.kind in NEAR_CALLERS:
             process = stage.routers[fault.target % ROUTERS]

@@ -1,4 +1,4 @@
-"""What outlives the service: processes, sockets and files."""
+"""Finds what outlives the service: processes, sockets and files."""
 
 from __future__ import annotations
 

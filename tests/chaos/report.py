@@ -16,7 +16,7 @@ _SHOWN = 20
 
 
 def show(result: Result, console: Console) -> None:
-    """Prints what came of a campaign."""
+    """Prints the result of a campaign."""
     table = Table("request", *Verdict, title=f"seed {result.schedule.seed}")
     for name in sorted({name for name, _ in result.verdicts}):
         table.add_row(name, *(str(result.verdicts.get((name, each), 0)) for each in Verdict))

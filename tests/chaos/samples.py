@@ -27,13 +27,13 @@ PAUSE = 0.2
 
 @dataclass(kw_only=True)
 class Line:
-    """A caller's connections to one router, and what has come of a streamed answer so far.
+    """A caller's connections to one router, and the received part of a streamed answer.
 
     Attributes:
         client: Our own client.
         http: A client of the HTTP port.
         channel: A gRPC channel, for other stubs.
-        metadata: What its calls have to carry.
+        metadata: Metadata of its calls.
         part: The beginning of a streamed answer.
     """
 

@@ -1,4 +1,4 @@
-"""Has OpenAI's client parse answers into its own types, and prints what it found as JSON.
+"""Parses answers with OpenAI's client into its own types, and prints the results as JSON.
 
 Run as `python openai_structured.py URL MODEL TOOLS_MODEL`, with a model that has a chat template
 and one that calls tools, in an environment that has only `openai`.

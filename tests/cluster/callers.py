@@ -1,8 +1,7 @@
-"""Users: they call all day, try again where that is theirs to do, and notice every wrong token.
+"""Users, who call all day, try again where clients should, and notice every wrong token.
 
-Runs as a process on a host of its own, with metrics of what users see. What a request answers is
-compared with what the very same request answered in the morning: greedy, sampled with its seed, and
-by beam search.
+Runs as a process on a host of its own, with metrics of what users see. Each answer is compared with
+the answer to the same request in the morning: greedy, sampled with its seed, and by beam search.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def first_start(production: Production, story: Story) -> None:
 
 
 def warm(client: Client, **where: Any) -> None:
-    """Has the graphs made, as `shaperouter warm` does."""
+    """Warms the graphs, as `shaperouter warm` does."""
     with client.warm_graphs(GRAPHS, **where) as steps:
         *_, graphs = steps
     failed = [str(graph.signature) for graph in graphs if graph.state != GraphState.READY]
@@ -188,7 +188,7 @@ def cut_network(production: Production, story: Story) -> None:
 
 
 def evening(story: Story, began: float) -> None:
-    """What has to hold of the whole day.
+    """Checks of the whole day.
 
     Args:
         story: That of the day.

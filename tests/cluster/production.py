@@ -166,8 +166,9 @@ class Production:
     def rotate_certificates(self) -> None:
         """Renews what callers see, and replaces the authority inside of the cluster.
 
-        In the order in which nobody is ever shown what it does not trust: the new authority is
-        trusted beside the old one, then everybody has a certificate of it, then the old one goes.
+        In an order in which everybody trusts every certificate that they see: first both
+        authorities are trusted, then all get certificates of the new one, then the old one is
+        removed.
         """
         old, new = self._inside, Authority(self._directory / "authorities" / "inside-renewed")
         both = old.ca.read_bytes() + new.ca.read_bytes()
@@ -205,7 +206,7 @@ class Production:
     # Checkpoints.
 
     def damage_checkpoint(self) -> str:
-        """Puts a checkpoint beside the good one of which half has arrived; names it as a model."""
+        """Puts an incomplete checkpoint beside the good one, and names it as a model."""
         damaged = self._models / "small-v2"
         shutil.copytree(CHECKPOINT, damaged)
         shard = max(damaged.glob("*.safetensors"), key=lambda path: path.stat().st_size)

@@ -29,7 +29,7 @@ class Story:
 
     @contextlib.contextmanager
     def chapter(self, title: str, *, fire: Collection[str] = ()) -> Iterator[None]:
-        """A chapter, at whose end users must have noticed nothing.
+        """A chapter, during which users must notice nothing.
 
         Args:
             title: What happens.

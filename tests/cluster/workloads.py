@@ -123,7 +123,7 @@ class Deployment(_Workload):
         self._publish(self.pods)
 
     def roll(self, template: Template) -> None:
-        """Gives each pod a successor that runs this, which is ready before the old one goes."""
+        """Gives each pod a successor with this template, which is ready before the old pod ends."""
         self._template = template
         for pod in list(self.pods):
             self.scale(1)

@@ -84,7 +84,7 @@ def benches(kept_compilations: CompileCache) -> Iterator[Benches]:
 
 @pytest.fixture(scope="module")
 def successors(kept_compilations: CompileCache) -> Iterator[Benches]:
-    """The same engines of another worker, which have run nothing yet."""
+    """The same engines on another worker, which have run nothing yet."""
     benches = Benches(kept_compilations)
     yield benches
     benches.check()

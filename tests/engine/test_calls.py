@@ -114,7 +114,7 @@ def test_a_suspect_that_is_computed_in_parts_begins_once(bench: CallBench) -> No
 
 
 def test_a_router_is_told_before_a_suspect_is_computed_alone(bench: CallBench) -> None:
-    """In the header that routers read, whatever becomes of the worker afterwards."""
+    """It is in the header that routers read, even if the worker dies afterwards."""
     bench.wait_until_ready()
     sent: list[Any] = []
 

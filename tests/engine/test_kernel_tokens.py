@@ -1,4 +1,4 @@
-"""The native kernels compute what text encoders need of them like the reference."""
+"""The native kernels for text encoders give the results of the reference."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""What a model will take is known before anything is allocated, and sequences can be limited."""
+"""The memory of a model is known before anything is allocated, and sequences can be limited."""
 
 from pathlib import Path
 

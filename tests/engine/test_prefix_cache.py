@@ -1,4 +1,4 @@
-"""What is kept of sequences stays within its memory, whole from the beginning, and by its worth."""
+"""The prefix cache stays within its memory, has whole prefixes, and keeps the most valuable."""
 
 import random
 

@@ -88,7 +88,7 @@ def _run(bench: Bench, prompt: list[int], **options: Any) -> Collected:
 
 
 def _found(run: Collected) -> tuple[Any, ...]:
-    """What a caller can see of an answer, to the last bit."""
+    """Everything that a caller can see of an answer, to the last bit."""
     return run.token_ids, run.logprobs, run.hypotheses
 
 

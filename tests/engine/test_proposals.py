@@ -1,4 +1,4 @@
-"""Proposals by hand-computed values: what is proposed, where it is read, what is used of it."""
+"""Proposals by hand-computed values: which are made, where they are read, which are used."""
 
 from collections.abc import Sequence
 

@@ -27,7 +27,7 @@ NEVER = -np.inf
 def tiny(request: pytest.FixtureRequest) -> Golden:
     """Probabilities of three widths, the narrowest and the widest among them.
 
-    Whatever model they are of, the function that draws from them is the same.
+    The function that draws from them is the same for every model.
     """
     return Golden.read(request.param)
 

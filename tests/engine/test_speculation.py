@@ -1,4 +1,4 @@
-"""With proposals, every run gets the tokens that it gets without, to the last bit."""
+"""Every run gets the same tokens with proposals as without, to the last bit."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -57,7 +57,7 @@ def _run(bench: Bench, prompt: Sequence[int], model: str = MODEL, **options: Any
 
 
 def _found(run: Collected) -> tuple[Any, ...]:
-    """What a caller can see of an answer.
+    """Everything that a caller can see of an answer.
 
     XLA adds up probabilities of the two kinds of graphs in orders of its own.
     """

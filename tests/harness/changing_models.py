@@ -1,4 +1,4 @@
-"""Requests to a name behind which revisions change."""
+"""Requests to a name whose revisions change."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""What tests of the native kernels share."""
+"""Helpers of the tests of native kernels."""
 
 from collections.abc import Callable
 

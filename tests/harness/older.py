@@ -1,4 +1,4 @@
-"""Processes of a version before: what they do not know of messages is lost."""
+"""Processes of an earlier version, which drop the fields of messages that they do not know."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ VERSIONS = sorted(
 
 @functools.cache
 def definitions(version: str) -> descriptor_pb2.FileDescriptorSet:
-    """What `shaperouter.v1` was in a version, with all that it imports."""
+    """The definitions of `shaperouter.v1` in a version, with their imports."""
     return descriptor_pb2.FileDescriptorSet.FromString((RELEASED / f"{version}.binpb").read_bytes())
 
 

@@ -1,4 +1,4 @@
-"""How fast a measured quantity grows, and how certain that is."""
+"""The growth of a measured quantity, with its confidence interval."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._now
 
     def call(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Runs a coroutine to its end, and what follows from it."""
+        """Runs a coroutine to its end, and then everything that it has caused."""
         result = self.run_until_complete(coroutine)
         self.settle()
         return result

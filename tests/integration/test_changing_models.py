@@ -1,4 +1,4 @@
-"""Models come and go while requests run: none fails, and none is answered by another revision."""
+"""Models are loaded and unloaded while requests run; none fails or mixes two revisions."""
 
 import os
 import shutil

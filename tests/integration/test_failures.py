@@ -92,7 +92,8 @@ def test_a_stop_without_grace_during_a_compilation_is_clean() -> None:
 def _stopping(service: Service) -> Callable[[Signature], None]:
     """Stops the service once a request waits there for a compilation.
 
-    Of the first with beam search: others have graphs before the service is ready.
+    Only the first request with beam search stalls: the graphs of others are made before the service
+    is ready.
     """
     return lambda _: service.process.send_signal(signal.SIGTERM)
 

@@ -124,7 +124,7 @@ class Cluster:
         """Runs many requests at once, disturbs a busy worker, and returns the requests' tokens.
 
         Args:
-            disturb: What is done to it: to one that has runs with a slot and runs without.
+            disturb: Disturbs the worker, which has runs with a slot and runs without.
         """
         flowing = threading.Semaphore(0)
 

@@ -1,7 +1,7 @@
 """Builds the native kernels for ARM, and runs their test on an emulated processor.
 
-What runs faster there is for a real one to tell; here it is whether results are right, with the
-instructions for bytes and without them.
+Only a real processor can show what is faster. Here the results are checked, with the instructions
+for bytes and without them.
 
 Run by ``make test-arm``.
 """

@@ -1,4 +1,4 @@
-"""Ways to choose a worker: the product's, and those that it is compared with."""
+"""Ways to choose a worker: the product's, and others to compare it with."""
 
 import hashlib
 import random

@@ -33,7 +33,7 @@ MAX_QUEUE_SECONDS = 30.0
 
 @dataclass(eq=False)
 class Outcome:
-    """What became of a request; times in seconds since it was sent.
+    """The outcome of a request; times in seconds since it was sent.
 
     Attributes:
         request: The request.

@@ -49,7 +49,7 @@ class Host:
 
     @property
     def slowdown(self) -> float:
-        """How many times as long a call takes while so many workers compute."""
+        """The slowdown factor of a call while this many workers compute."""
         return max(1.0, (self.busy + self.background) / self.cores)
 
 
@@ -62,7 +62,7 @@ class SimulatedBatch:
 
 
 class SimulatedProgram(DecodeProgram):
-    """What the scheduler wants to know of a program. It has no TensorFlow function."""
+    """The facts about a program that the scheduler needs. It has no TensorFlow function."""
 
     def __init__(self, signature: Signature) -> None:
         self.rows, self.beams, self.length = signature.rows, signature.beams, signature.length

@@ -84,7 +84,7 @@ def report(
     mine: Sequence[Transcript],
     reference: Sequence[Transcript],
 ) -> list[str]:
-    """Prints how transcripts compare; returns what is not as it must be."""
+    """Prints a comparison of transcripts; returns the limits that are exceeded."""
     said = [each.text for each in spoken]
     rate, expected = (
         word_error_rate([(text, each.text) for text, each in zip(said, found, strict=True)])
@@ -113,7 +113,7 @@ def report(
 
 
 def main() -> None:
-    """Compares, and ends with 1 if something is not as it must be."""
+    """Compares, and exits with 1 if a limit is exceeded."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, required=True, help="Directory for what is made.")
     parser.add_argument("--reference", type=Path, required=True, help="The reference's Python.")

@@ -1,4 +1,5 @@
-"""Recordings as Whisper takes them, one channel at 16 kHz: so that all hear the very same samples.
+"""Recordings as Whisper takes them, one channel at 16 kHz, so that all systems hear the same
+samples.
 
 Implementations resample by filters of their own, and what beam search finds depends on them.
 """

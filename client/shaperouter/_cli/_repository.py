@@ -16,10 +16,10 @@ def load(ctx: click.Context, name: str) -> None:
     NAME is what requests use. LOCATION is where the files are: a path below the directory of
     --model-repository, which is NAME if it is left out.
 
-    The workers load the model and make its graphs beside what serves now. Then new requests get
-    it, and running ones finish on the old revision, whose memory is freed after that. If a worker
-    cannot load it, nothing changes, and the error says why. The same happens if the command is
-    interrupted.
+    The workers load the model and make its graphs beside the models that serve now. Then new
+    requests get it, and running ones finish on the old revision, whose memory is freed after that.
+    If a worker cannot load it, nothing changes, and the error says why. The same happens if the
+    command is interrupted.
 
     With tokens, only operators may do this.
 

@@ -24,7 +24,7 @@ class Format(StrEnum):
 
 
 def path_of(shape: Shape, kind: Format) -> Path:
-    """Where a checkpoint is in a format."""
+    """The path of a checkpoint in a format."""
     match kind:
         case Format.HUGGING_FACE:
             return shape.checkpoint

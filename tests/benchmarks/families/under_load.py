@@ -149,7 +149,7 @@ class _Traffic:
 def _warm_up(server: Contestant, generator: LoadGenerator, traffic: _Traffic) -> None:
     """Sends requests as each level does, and waits until the server has finished compiling.
 
-    What one pass has made worth compiling is ready for the next, which shows what else is.
+    Graphs that one pass made worth compiling are ready for the next pass, which shows further ones.
     """
     requests = traffic.draw(WARM_UP_SEED, WARM_UP_SECONDS)
     for callers in reversed(CALLERS):

@@ -1,4 +1,4 @@
-"""What the runtimes share: the tokenizer, and the model as PyTorch has it."""
+"""Code that the runtimes share: the tokenizer, and the model in PyTorch."""
 
 from collections.abc import Sequence
 from pathlib import Path

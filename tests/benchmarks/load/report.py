@@ -169,7 +169,7 @@ def _unloaded(result: Result) -> Table:
 
 
 def failures_table(result: Result) -> Table:
-    """What failed, or did not complete, and why."""
+    """The requests that failed or did not complete, and why."""
     rows = [[what, why] for what, why in result.failures.items()]
     labels = {entry.name: entry.label for entry in ENTRIES}
     for run in result.runs:

@@ -137,7 +137,7 @@ async def _drive(load: Load) -> Figures:
 
 @contextlib.asynccontextmanager
 async def _connecting(load: Load) -> AsyncIterator[Any]:
-    """Yields what connects a caller: all share a connection of gRPC, none one of HTTP."""
+    """Yields a caller's connection: all callers share one of gRPC, and each has its own of HTTP."""
     if load.method not in (UNARY, STREAM):
         yield _http
         return

@@ -26,7 +26,7 @@ class Comparison:
         name: What is compared.
         methods: The ways to send the request, that of gRPC first.
         tokens: Number of tokens of an answer.
-        is_of_chunks: Whether the cost of a chunk is told, instead of that of a request.
+        is_of_chunks: Whether to report the cost of a chunk instead of that of a request.
     """
 
     name: str

@@ -130,7 +130,7 @@ def has_mutual_tls(manifests: Sequence[Manifest]) -> bool:
 
 
 def has_certificates(manifests: Sequence[Manifest]) -> bool:
-    """What both roles show each other is issued by an authority of theirs, and renewed."""
+    """Both roles have certificates of their own authority, which are renewed."""
     certificates = of_kind(manifests, "Certificate")
     if not certificates:
         return False
@@ -194,7 +194,7 @@ def scales_by_keda(manifests: Sequence[Manifest]) -> bool:
 
 
 def wakes_from_zero(manifests: Sequence[Manifest]) -> bool:
-    """What waits is counted in pods that stay, and that take requests without workers."""
+    """Waiting requests are counted in pods that stay up and accept requests without workers."""
     scaler = scaler_of(manifests)
     if scaler is None:
         return False
@@ -448,7 +448,7 @@ def test_no_volume_ties_a_worker_to_a_node(base: str, component: str) -> None:
 
 @pytest.fixture
 def empty(tmp_path: Path) -> Path:
-    """A base in which there is nothing of ours but the namespace."""
+    """A base that contains only our namespace."""
     shutil.copy(KUBERNETES / "base" / "namespace.yaml", tmp_path)
     (tmp_path / "kustomization.yaml").write_text("resources: [namespace.yaml]\n")
     return tmp_path

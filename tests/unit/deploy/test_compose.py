@@ -1,4 +1,4 @@
-"""The compose file: what it says of the program and of files is so."""
+"""The compose file matches the program and the files that it names."""
 
 from __future__ import annotations
 

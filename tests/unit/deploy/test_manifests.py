@@ -32,7 +32,7 @@ ALL = [(name, f"shaperouter-{role}") for name in BUILDS for role in ROLES[name]]
 # Seconds that a process needs to stop once its requests have ended.
 LAST_WORDS = 10
 
-# Seconds until everybody has heard that a pod is going.
+# Seconds until all callers know that a pod is stopping.
 ROUTES_CHANGE = 5
 
 
@@ -72,7 +72,8 @@ def test_every_variable_is_of_an_option(workload: Workload) -> None:
 
 
 def test_no_variable_comes_from_a_service(workload: Workload) -> None:
-    # A Service called shaperouter would set SHAPEROUTER_PORT, and who knows which option's next.
+    # A Service called shaperouter would set SHAPEROUTER_PORT, and perhaps a future option's
+    # variable.
     assert workload.pod["enableServiceLinks"] is False
 
 
@@ -251,7 +252,7 @@ def test_what_scales_is_there_and_targets_less_than_its_slots(name: str) -> None
     else:
         wanted = scaler["spec"]["metrics"][0]["object"]["target"]["averageValue"]
     assert 0 < int(wanted) < int(workload.environment["SHAPEROUTER_SLOTS"])
-    # What an autoscaler sets, an apply must not set back.
+    # An apply must not reset what an autoscaler has set.
     assert "replicas" not in workload.spec
 
 

@@ -26,7 +26,7 @@ RUNBOOKS = ROOT / "docs" / "runbooks"
 # The address of an example, which operators replace.
 ADDRESS = "https://shaperouter.example/runbooks"
 
-# What Prometheus and Kubernetes add to what is scraped.
+# Labels that Prometheus and Kubernetes add to scraped series.
 ADDED_LABELS = {"job", "instance", "namespace", "le"}
 
 
@@ -99,7 +99,7 @@ def test_a_rule_reads_series_that_are_there(rule: dict[str, Any]) -> None:
 def test_an_alert_has_a_page(name: str) -> None:
     alert = ALERTS[name]
     assert alert["labels"]["severity"] in ("critical", "warning")
-    # Absolute, or nobody who is woken can follow it.
+    # Absolute, so that a person who is paged can follow it.
     assert alert["annotations"]["runbook_url"] == f"{ADDRESS}/{name}.md"
     page = (RUNBOOKS / f"{name}.md").read_text(encoding="utf-8")
     assert page.startswith(f"# {name}\n")

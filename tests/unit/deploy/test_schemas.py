@@ -1,4 +1,4 @@
-"""Every manifest is what Kubernetes, or whoever adds its kind, takes."""
+"""Every manifest is valid for Kubernetes, or for the project that adds its kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops that follow the fleet outlive whatever goes wrong in one of their rounds."""
+"""Loops that follow the fleet survive any error in one of their iterations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Until = Callable[[Callable[[], bool]], Awaitable[None]]
 
 
 class Views:
-    """A fleet and its catalog, which fail whoever asks for the first time."""
+    """A fleet and its catalog, whose first use fails."""
 
     def __init__(self) -> None:
         self.catalog = self

@@ -48,7 +48,7 @@ class Dns:
         self.told.append(list(addresses))
 
     async def asked_again(self, until: Until) -> None:
-        """Waits until what is answered now has been told."""
+        """Waits until the present answer has reached the fleet."""
         asked, told = self.asked, len(self.told)
         await until(lambda: self.asked >= asked + 1 and len(self.told) >= told + 2)
 

@@ -26,7 +26,7 @@ REQUEST = RunRequest(
 
 
 class Lives(Catalog):
-    """A catalog that tells what it was told to forget."""
+    """A catalog that records the workers that it should forget."""
 
     def __init__(self) -> None:
         super().__init__(["tiny"])

@@ -1,4 +1,4 @@
-"""The connection to one worker: attempts that lead to nothing, and answers that never come."""
+"""The connection to one worker: attempts that fail, and answers that never arrive."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_who_asks_for_little_is_let_in_behind_a_flood() -> None:
     guard = OverloadGuard(LIMIT)
     with waiting(guard, flood=19):
         assert not admits(guard, "flood", 1.01 * LIMIT)
-        # A twentieth of what waits is its own, and as much of the other's goes before it.
+        # A twentieth of the waiting work is its own, and as much of the other client's comes first.
         assert admits(guard, "new", 9.9 * LIMIT)
         assert not admits(guard, "new", 10.1 * LIMIT)
 

@@ -22,7 +22,7 @@ from shaperouter_service.generation.run_request import RunRequest
 EOS = 999
 NEW_TOKENS = 12
 
-# What a worker gives before it is lost, in tokens, often none, and how it is.
+# Tokens that a worker generates before it is lost, often none, and how it is lost.
 losses = st.lists(
     st.tuples(st.just(0) | st.integers(0, NEW_TOKENS), st.sampled_from(Loss)), max_size=12
 )
@@ -40,7 +40,7 @@ def request(num_beams: int = 1) -> RunRequest:
 
 
 def tokens_until(end: int | None) -> list[int]:
-    """All that a run makes: an end token in some place, or as many as there may be."""
+    """All tokens of a run: up to an end token somewhere, or as many as allowed."""
     tokens = list(range(NEW_TOKENS))
     return tokens if end is None else [*tokens[:end], EOS]
 

@@ -77,7 +77,7 @@ class RunHandOver(RuleBasedStateMachine):
     def ask(self, tokens: int, ends_early: bool, scores: bool, beams: int) -> None:
         """The caller sends its request."""
         self.beams, self.scores = beams, scores and beams == 1
-        # What the model says, which all workers agree on.
+        # The model's tokens, which are the same on all workers.
         self.answer = [*range(FIRST_TOKEN, FIRST_TOKEN + tokens - ends_early), EOS][:tokens]
         if not ends_early:
             self.answer = list(range(FIRST_TOKEN, FIRST_TOKEN + tokens))
@@ -346,7 +346,7 @@ class RunHandOver(RuleBasedStateMachine):
             self.patch.stop()
 
     def _finish(self) -> None:
-        """Whatever has happened, a healthy worker ends the run, and nothing is left of it."""
+        """Whatever has happened, a healthy worker finishes the run and leaves nothing behind."""
         if not self.caller.done():
             self.appear(WORKERS[0])
             self.loop.pass_time(2 * QUEUE_PAUSE)

@@ -49,7 +49,7 @@ def play(sockets: Path, scenario: Scenario, *worker_names: str) -> list[Any]:
 
 
 async def all_tell_again(workers: list[FakeWorker], _: list[Any]) -> None:
-    """Has each worker say twice how it is: what was said before is known then."""
+    """Makes each worker report twice, so that earlier reports have been processed."""
     for worker in [*workers, *workers]:
         before = worker.told
         await worker.change()

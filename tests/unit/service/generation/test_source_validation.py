@@ -25,7 +25,7 @@ def test_text_is_the_source_and_the_prompt_the_decoders_start() -> None:
     [
         ({"decoder_text": "ab"}, [0, 51, 52]),
         ({"decoder_token_ids": run_of(7, 8)}, [0, 7, 8]),
-        # As in Transformers, what begins with the start gets no other.
+        # As in Transformers, a prompt that begins with the start token gets no second one.
         ({"decoder_token_ids": run_of(0, 8)}, [0, 8]),
     ],
 )

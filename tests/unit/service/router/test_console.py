@@ -60,7 +60,7 @@ def bearer(token: str) -> dict[str, str]:
 
 
 def tokens_of(directory: Path) -> Path:
-    """A file of an operator and a user, whose tokens are their names."""
+    """A token file with an operator and a user, whose tokens are their names."""
     path = directory / "tokens.toml"
     path.write_text(
         f'[clients.operator]\nsha256 = ["{token_digest("operator")}"]\noperator = true\n'

@@ -90,7 +90,7 @@ def test_a_request_that_meets_a_worker_in_the_moment_it_stops_goes_elsewhere_and
     async def scenario(router: Router, *workers: FakeWorker) -> None:
         taken = (await router.generate()).completion.worker
         [stopping] = [worker for worker in workers if worker.name == taken]
-        # What gRPC says then; that the worker drains has not been heard yet.
+        # gRPC's answer then, before the router knows that the worker drains.
         stopping.script = [RelayedError(Code.CANCELLED, "")]
         assert (await router.generate()).completion.worker != taken
         assert router.metric("workers_lost_total", reason="draining") > 0

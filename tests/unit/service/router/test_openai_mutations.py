@@ -1,4 +1,4 @@
-"""Mutated requests over HTTP: each is answered or refused, and the router goes on."""
+"""Mutated requests over HTTP: each is answered or refused, and the router keeps serving."""
 
 from __future__ import annotations
 

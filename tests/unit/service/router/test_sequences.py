@@ -72,7 +72,7 @@ def test_the_first_sequence_is_what_the_seed_gives_alone(play: Play) -> None:
 
 
 def test_seeds_of_sequences_are_fixed_valid_and_distinct() -> None:
-    # What they are is a promise: the same request gives the same tokens with any release.
+    # Their values must never change: the same request gives the same tokens with any release.
     assert sequence_seed(7, 0) == 7
     assert sequence_seed(7, 1) == 1067193964161751936
     seeds = {sequence_seed(seed, index) for seed in (0, 1, 2**63 - 1) for index in range(16)}

@@ -1,4 +1,4 @@
-"""A run whose worker was lost waits for another, but not for ever."""
+"""A run whose worker was lost waits for another, but not forever."""
 
 from __future__ import annotations
 

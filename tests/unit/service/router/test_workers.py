@@ -53,7 +53,7 @@ def test_a_worker_is_free_again_when_its_run_was_cancelled(play: Play, until: Un
         calls = [router.generate(), router.generate()]
         await until(lambda: router.metric("slots", model="tiny", state="active") == 2)
         calls[0].cancel()
-        # Until the router has heard of the free slot, too.
+        # Waits until the router knows about the free slot, too.
         await until(lambda: router.metric("slots", model="tiny", state="active") == 1)
         calls.append(router.generate())
         await until(lambda: first.running == second.running == 1)
@@ -201,7 +201,7 @@ def test_a_graph_that_failed_is_passed_on_with_the_reason(play: Play) -> None:
 
 def test_a_reason_of_many_lines_still_reaches_the_caller(play: Play) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
-        # What XLA says may hold a whole program.
+        # XLA's error may contain a whole program.
         reason = "Error in the café: %10 = f32[]\n" * 1000
         worker.script = [GraphFailedError("tiny prefill 1x16", reason)]
         error = await router.error(router.generate())

@@ -1,4 +1,4 @@
-"""Which revision a request gets, and what workers are told."""
+"""Which revision a request gets, and which orders workers get."""
 
 from collections import Counter
 

@@ -130,7 +130,7 @@ def test_good_strings_beside_a_bad_one_are_not_named() -> None:
 
 
 def test_a_bad_string_that_is_sent_again_is_named() -> None:
-    # Of a field that comes twice the last counts, but the first is parsed, too.
+    # If a field occurs twice, the last one counts, but the first is parsed, too.
     data = field(2, b"\xff") + field(2, b"good")
     with pytest.raises(InvalidRequestError) as error:
         parse(data, generation_pb2.GenerateRequest)

@@ -149,7 +149,7 @@ def test_invalid_changed_files_are_logged_and_ignored(
         else:
             tls.key.unlink()
         if damage == "a pipe":
-            # Without a writer, a reader would wait for ever.
+            # Without a writer, a reader would wait forever.
             os.mkfifo(tls.key)
         with structlog.testing.capture_logs() as logs:
             for _ in range(2):

@@ -1,4 +1,4 @@
-"""Texts that no tokenizer could make fit are refused by their characters, before any is asked."""
+"""Texts with too many characters for any tokenizer are refused before they are tokenized."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def test_nothing_is_decoded_for_a_caller_that_has_gone() -> None:
             await decoding.run("another", 1, lambda: None)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        # What ran has ended when the next turn comes.
+        # The running work has ended when the next turn begins.
         await decoding.run("another", 1, lambda: None)
         count = len(decoded)
         await decoding.run("another", 1, lambda: None)

@@ -1,4 +1,4 @@
-"""Texts follow their constraint with any tokenizer; what nobody can follow is refused."""
+"""Texts follow their constraint with any tokenizer; impossible constraints are refused."""
 
 import json
 import random

@@ -97,7 +97,7 @@ def test_one_long_text_is_tokenized_at_a_time() -> None:
     async def scenario(room: Room) -> None:
         held = await room.hold("a", SHORT_CHARACTERS + 1)
         other = asyncio.create_task(room.of("b").encode("x" * (SHORT_CHARACTERS + 1)))
-        # What comes after it in the other thread is done before it.
+        # Later work in the other thread is done before it.
         await room.of("b").encode("x" * SHORT_CHARACTERS)
         assert not other.done()
         room.tokenizer.let_go.set()

@@ -1,4 +1,4 @@
-"""How many proposals a run's steps check follows how many came."""
+"""The number of proposals that a run's steps check follows how many were accepted."""
 
 from shaperouter_service.decoding import MAX_PROPOSALS
 from shaperouter_service.worker.speculation import MAX_PAUSE, MIN_PAUSE, START, ProposalLimit

@@ -1,4 +1,4 @@
-"""A call of the device that does not come back is noticed, and nothing else is."""
+"""A device call that does not return is noticed, and no other call is."""
 
 import threading
 from types import SimpleNamespace

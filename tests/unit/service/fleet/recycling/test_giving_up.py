@@ -1,4 +1,4 @@
-"""A successor that comes to nothing is given up, and the worker it was to replace serves on."""
+"""A successor that fails is given up, and the worker that it should replace keeps serving."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from harness.router import wait_until
 
 
 async def given_up(local: Local, old: FakeProcess) -> None:
-    """Waits until a successor is given up, and sees that nothing has come of it."""
+    """Waits until a successor is given up, and checks that it has left nothing behind."""
     await wait_until(lambda: local.recycled("given_up") == 1)
     assert await local.process_of_a_run() is old
     assert not old.terminated

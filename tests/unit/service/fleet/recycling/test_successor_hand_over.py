@@ -117,7 +117,7 @@ class PlayedProcess:
 
 
 class SuccessorHandOver(RuleBasedStateMachine):
-    """Two local workers, and whatever becomes of their processes."""
+    """Two local workers, whose processes start, replace each other and die in any order."""
 
     def __init__(self) -> None:
         super().__init__()

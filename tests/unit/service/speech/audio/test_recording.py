@@ -1,4 +1,4 @@
-"""Windows of a recording are the same whether it came whole or in pieces, and what is kept."""
+"""Windows of a recording are the same whether it arrives whole or in pieces."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_no_token_is_lost(text: str, language: str) -> None:
 
 
 def test_a_word_lasts_until_the_next_begins() -> None:
-    # Of the tokens and of the end; 25 places are 0.5 s.
+    # Positions of the tokens and of the end; 25 positions are 0.5 s.
     places, logprobs = [0, 25, 50, 75], np.log([0.2, 0.4, 0.9])
     words = time_words([(" ab", [1, 2]), (" c", [3])], positions=places, logprobs=logprobs)
     assert [one.text for one in words] == [" ab", " c"]
