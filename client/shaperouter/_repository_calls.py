@@ -16,7 +16,7 @@ class RepositoryCalls(BaseClient):
         """Loads a model while the service runs, or a new revision of one behind its name.
 
         Returns once new requests get it; running requests finish on the old revision. If a worker
-        cannot load it, the old revision serves on. So it does if this call ends early.
+        cannot load it, or if this call ends early, the old revision keeps serving.
 
         Args:
             name: Name that requests will use.

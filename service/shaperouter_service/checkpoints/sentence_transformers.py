@@ -25,7 +25,7 @@ ENCODER_CONFIGS = (
 )
 LIBRARY_CONFIG = "config_sentence_transformers.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
-# Tokenizers without a limit name one of about 1e30.
+# Tokenizers without a limit set one of about 1e30.
 UNLIMITED = 10**9
 
 

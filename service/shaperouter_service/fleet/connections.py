@@ -119,7 +119,7 @@ class Connections:
 
     def interrupted(self, link: WorkerLink, worker: WorkerId, loss: Loss) -> None:
         """Records that a run or call was interrupted by its worker's end."""
-        # It may learn late of that end, when another process of the worker is already running.
+        # The link may notice that end late, when another process of the worker is already running.
         if self._workers.get(link) == worker:
             self._on_lost(link, loss)
 

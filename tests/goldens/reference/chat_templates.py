@@ -16,7 +16,7 @@ import transformers
 from transformers import PreTrainedTokenizerFast
 from transformers.utils import chat_template_utils
 
-# Begin and end of a text, which templates write.
+# Marks of the beginning and the end of a text, which templates write.
 SPECIAL_TOKENS = {
     "qwen2.5": {"eos_token": "<|im_end|>"},
     "qwen3": {"eos_token": "<|im_end|>"},

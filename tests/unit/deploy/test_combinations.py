@@ -392,7 +392,7 @@ def in_order(manifests: Sequence[Manifest]) -> Any:
     return plain(list(manifests))
 
 
-# What Kubernetes lets nobody change: all but these, of a workload that is there.
+# The only fields of an existing workload that Kubernetes lets anybody change.
 MUTABLE = {
     "StatefulSet": {
         "minReadySeconds",

@@ -19,8 +19,8 @@ LOG_PROBS = "return_log_probs"
 # in any case that it is the last, so this changes nothing.
 EMPTY_FINAL = "triton_enable_empty_final_response"
 
-# The option of each name. Whether the prompt is put before the answer is given by
-# `exclude_input_in_output` instead of `echo`.
+# The option of each name. `exclude_input_in_output` takes the place of `echo`: it says whether the
+# answer begins with the prompt.
 OPTION_NAMES: Mapping[str, str] = {
     **{name: name for name in OPTIONS if name != "echo"},
     "max_tokens": "max_new_tokens",

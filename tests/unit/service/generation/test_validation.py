@@ -76,7 +76,8 @@ def test_a_request_that_is_wrong_in_every_way_gets_an_answer_that_arrives() -> N
     with pytest.raises(InvalidRequestError) as error:
         prepared(WRONG_IN_EVERY_WAY)
     status = to_status(error.value)
-    # In the trailer as text, and with its details in base64; gRPC allows 16 KB, and 8 KB safely.
+    # The trailer has the error as text, and its details in base64. gRPC allows 16 KB, and 8 KB for
+    # certain.
     assert len(status.message) + 4 * status.ByteSize() / 3 < 8192
     (bad_request,) = (
         detail for detail in status.details if detail.Is(error_details_pb2.BadRequest.DESCRIPTOR)

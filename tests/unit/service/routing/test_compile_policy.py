@@ -160,8 +160,7 @@ def test_of_more_than_fits_a_successor_makes_the_best() -> None:
 
 
 def test_a_change_of_traffic_is_followed() -> None:
-    """Graphs that saved much long ago are replaced by those missed now, for which there was no
-    room."""
+    """Graphs that saved much long ago make room for those missed now."""
     before = [decode(rows, length) for rows in (1, 2, 4) for length in (64, 128, 256)]
     now = [decode(rows, length) for rows in (1, 2, 4) for length in (512, 1024)]
     counts = {graph: DecayingSum() for graph in (*before, *now)}
