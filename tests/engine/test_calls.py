@@ -1,4 +1,4 @@
-"""Functions on an engine: equal answers whatever is joined and padded, and few graphs."""
+"""Functions on an engine: joining and padding change no answer, and few graphs serve all calls."""
 
 import asyncio
 import random

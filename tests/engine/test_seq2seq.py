@@ -98,7 +98,7 @@ def test_positions_of_a_checkpoint_take_the_place_of_sinusoids(tmp_path: Path) -
 
 
 def test_padding_tokens_of_m2m100_have_no_position(tmp_path: Path) -> None:
-    # With another padding token, all positions are others.
+    # Another padding token changes all positions.
     case = Golden.read("m2m100").cases[0]
     own = load_model("m", GOLDENS / "m2m100", "float32")
     other = load_model("m", edited("m2m100", tmp_path, pad_token_id=9), "float32")

@@ -47,10 +47,10 @@ def graphs(ctx: click.Context, model: str, include_cold: bool, watch: bool) -> N
     worker's process.
 
     --watch shows one grid for each model, kind and beam width, with a row for each number of rows
-    and a column for each length. A cell has the state of the graph, the number of workers that
-    have it ready if there are several, and its share of all device time. Padded is the time that
-    graphs spent on padding that a smaller graph would have saved. Missed is the time that missing
-    graphs cost. Each names the shape with the largest part.
+    and a column for each length. A cell has the state of the graph, the number of workers that have
+    it ready if there are several, and its share of all device time. Padded is the time that graphs
+    spent on padding that a smaller graph would have saved. Missed is the time that missing graphs
+    cost. Both name the shape with the largest share.
     """
     if watch:
         _watch(ctx, model, include_cold)

@@ -59,7 +59,7 @@ class Revisions:
         self.names = tuple(sorted(name for name in names if self.deployment(name).serving))
 
     def deployment(self, name: str) -> Deployment:
-        """The deployment that is followed for a name; version 0 has the model of the start."""
+        """The followed deployment of a name; version 0 has the model of the start."""
         if name in self._followed:
             return self._followed[name]
         started = self._started_with.get(name)

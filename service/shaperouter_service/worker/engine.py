@@ -358,7 +358,8 @@ class Engine:
         self._programs.remove(name)
         self._recorder.remove(name)
         self.vocabularies.remove(name)
-        # Functions of TensorFlow refer to themselves, and hold the weights until they are found.
+        # Functions of TensorFlow are reference cycles, which hold the weights until they are
+        # collected.
         gc.collect()
         self._on_change()
 

@@ -168,7 +168,7 @@ def test_its_picture_says_that_it_is_none_of_grafana() -> None:
     picture = (ROOT / "docs" / "dashboard.svg").read_text(encoding="utf-8")
     assert "Not a screenshot." in picture
     page = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
-    assert "This is no screenshot of Grafana." in page
+    assert "This is not a screenshot of Grafana" in page
 
 
 def test_every_query_is_promql(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_a_worker_with_room_has_no_successor() -> None:
 
 def test_a_worker_whose_successor_would_make_nothing_new_has_none() -> None:
     graphs = [served(TIGHT, ENOUGH), *(served(prefill(length), 0.0) for length in (16, 24, 32))]
-    # The worker knows better what its graphs take, and may think otherwise.
+    # The worker measures its own graphs, so it may decide otherwise.
     missed = cold(decode(2, 64), 0.9 * ENOUGH)
     assert not successor_graphs(worker("a", graphs=[*graphs, missed], room=0, exhausted=True))
 
