@@ -100,7 +100,7 @@ class AsyncInferenceCalls(AsyncBaseClient):
             timeout: Deadline of this call in seconds. Default: the client's.
 
         Raises:
-            InvalidArgumentError: A text is too long, or the model is no classifier.
+            InvalidArgumentError: A text is too long, or the model is not a classifier.
             ShaperouterError: As for `infer`.
         """
         outputs = [_inference_messages.SCORES, _inference_messages.LABEL]
@@ -132,7 +132,7 @@ class AsyncInferenceCalls(AsyncBaseClient):
             timeout: Deadline of this call in seconds. Default: the client's.
 
         Raises:
-            InvalidArgumentError: A pair is too long, or the model is no classifier.
+            InvalidArgumentError: A pair is too long, or the model is not a classifier.
             ShaperouterError: As for `infer`.
         """
         ranked = list(documents)

@@ -53,7 +53,7 @@ def dtype_of(dtype: DataType) -> "np.dtype[Any]":
     """NumPy's type of a tensor's numbers; BF16 is given as float32.
 
     Raises:
-        KeyError: They are no numbers.
+        KeyError: They are not numbers.
     """
     names = {inference_pb2.DataType.Name(number): name for number, name in _TYPES.items()}
     name = "float32" if dtype is DataType.BF16 else names[f"DATA_TYPE_{dtype}"]

@@ -18,7 +18,8 @@ from harness.certificates import HOST
 from shaperouter import DeadlineError, ShaperouterError, UnavailableError
 
 CALLERS = 10
-# Seconds: the longest pause between two requests of a caller, and that after an error without hint.
+# Maximum seconds between two requests of a caller, and seconds after an error that does not say
+# when to try again.
 PAUSE, RETRY = 0.2, 0.5
 
 # gRPC's names of what HTTP statuses stand for, or of codes at the end of a stream of events.

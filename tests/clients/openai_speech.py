@@ -48,7 +48,7 @@ async def text(url: str, asked: dict[str, Any]) -> str:
 
 
 def refused(client: openai.OpenAI, asked: dict[str, Any]) -> list[Any]:
-    """The error about a recording that is no recording."""
+    """The error about a recording that is not a recording."""
     try:
         client.audio.transcriptions.create(**asked | {"file": ("a.wav", b"no recording")})
     except openai.BadRequestError as error:

@@ -22,7 +22,7 @@ from shaperouter_service.worker.scheduler import LaneScheduler
 MODEL = "gpt2-untied"  # It has no end token, so runs generate all their tokens.
 PIECE = 32
 LENGTH = 128
-# The longest rung is no multiple of the piece.
+# The longest rung is not a multiple of the piece.
 PREFILL_LENGTHS = (16, 64, 120)
 LONG = 100
 

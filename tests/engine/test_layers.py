@@ -7,7 +7,7 @@ import tensorflow as tf
 from shaperouter_service.models import DeviceKind, Weights
 from shaperouter_service.models.layers import layer_norm, linear, rms_norm
 
-# XLA has a way of its own for sums over as many numbers.
+# XLA computes sums over this many numbers in another way.
 MANY = 2**15
 
 

@@ -22,7 +22,7 @@ def disagreement(
         got = found[name]
         if due.shape != got.shape:
             return f"{name} has the shape {list(got.shape)} instead of {list(due.shape)}"
-        # Not `issubdtype`, to which bfloat16 is no float.
+        # Not `issubdtype`, to which bfloat16 is not a float.
         if due.dtype.kind in "biuSO":
             differing = int(np.sum(due != got))
             if differing:

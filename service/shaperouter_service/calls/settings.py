@@ -58,7 +58,7 @@ def read_settings(directory: Path) -> FunctionSettings:
     """Reads the file in a directory; without one, everything is guessed.
 
     Raises:
-        StartupError: The file is no TOML, or has an unknown key or a value of another type.
+        StartupError: The file is not TOML, or has an unknown key or a value of another type.
     """
     path = directory / SETTINGS
     settings = FunctionSettings(path=path)

@@ -5,7 +5,7 @@ An axis that fails is served exactly, with a graph for each size. The trial also
 dimensions of the outputs have the size of an axis.
 
 It calls the function as it was saved, uncompiled, which takes any shape without a compilation. A
-trial is no proof: `worker.padding_checks` repeats some of the calls that are served.
+trial is not a proof: `worker.padding_checks` repeats some of the calls that are served.
 """
 
 import itertools

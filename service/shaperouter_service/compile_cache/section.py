@@ -26,9 +26,9 @@ KEY_FILE = "key.json"
 class Part(StrEnum):
     """A file of a graph, by the suffix of its name."""
 
-    # The graph as StableHLO, which spares tracing.
+    # The graph as StableHLO; with it, nothing is traced.
     MODULE = "module"
-    # The machine code; both files together spare compiling.
+    # The machine code; with both files, nothing is compiled.
     EXECUTABLE = "executable"
 
 

@@ -49,7 +49,7 @@ class CallReader:
         """Takes more text.
 
         Raises:
-            ValueError: It is no call.
+            ValueError: It is not a call.
         """
         self._pieces.append(piece)
         if self._found is None:

@@ -74,7 +74,7 @@ def process(
 
     result = tf.cond(tf.reduce_any(applies), processed, lambda: scores)
     if constraints:
-        # A forced token is no part of the text that a constraint is about.
+        # A forced token is not part of the text that a constraint is about.
         is_free = active & (forced == NO_TOKEN)
         result = constrain(
             result,

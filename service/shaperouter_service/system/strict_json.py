@@ -14,8 +14,8 @@ def parse(text: str) -> Any:
     """Parses JSON.
 
     Raises:
-        ValueError: It is no JSON, a name occurs twice in an object, a number is not finite or has
-            thousands of digits, a text is no Unicode, or brackets are nested too deep.
+        ValueError: It is not JSON, a name occurs twice in an object, a number is not finite or has
+            thousands of digits, a text is not Unicode, or brackets are nested too deep.
     """
     try:
         value = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)

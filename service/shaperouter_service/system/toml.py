@@ -8,7 +8,7 @@ def parse(text: str) -> dict[str, Any]:
     """Parses TOML.
 
     Raises:
-        ValueError: It is no TOML, or brackets are nested too deep.
+        ValueError: It is not TOML, or brackets are nested too deep.
     """
     try:
         return tomllib.loads(text)

@@ -41,7 +41,7 @@ class Reader:
     ) -> list[list[list[str]]]:
         """For each word the phonemes of its likeliest pronunciations, best first."""
         answers: dict[int, list[list[str]]] = {}
-        # Words of like lengths together; the order is no part of the result.
+        # Words of like lengths together; the order is not part of the result.
         order = sorted(range(len(words)), key=lambda number: len(words[number]))
         for start in tqdm(range(0, len(order), BATCH_WORDS), desc=f"{beams} beams", unit="batch"):
             batch = order[start : start + BATCH_WORDS]

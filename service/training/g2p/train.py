@@ -55,7 +55,7 @@ class Recipe:
     max_length: int = 64  # tokens; twice of what the dictionary's longest word needs
     dropout_rate: float = 0.1
     label_smoothing: float = 0.1
-    # Words that get an `<unk>` somewhere, so that the model learns to pass it over.
+    # Words that get an `<unk>` somewhere, so that the model learns to ignore it.
     unknown_share: float = 0.02
     batch_words: int = 768
     epochs: int = 40

@@ -196,7 +196,8 @@ async def _http(load: Load) -> AsyncIterator[Call]:
         chunks, last = 0, b""
         while size := int(await reader.readuntil(b"\r\n"), 16):
             last = (await reader.readexactly(size + 2))[:size]
-            # Texts of new tokens, and neither the first event of a chat nor the last of a choice.
+            # Matches the texts of new tokens, but not the first event of a chat or the last event
+            # of a choice.
             texts = last.count(b'"finish_reason":null') - last.count(b'"role":')
             for _ in range(texts):
                 count()

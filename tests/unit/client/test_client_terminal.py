@@ -131,7 +131,7 @@ def test_interruption_during_import_prints_no_traceback(unused_address: str, mod
         text=True,
     ) as process:
         assert process.stderr is not None
-        # It prints what is imported by others before these.
+        # A module's imports are printed before the module itself.
         for line in process.stderr:
             if line.rpartition("|")[2].strip().startswith(module):
                 break

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "metrics.md"
 ROW = re.compile(r"^\| `(\w+)` \| (\w+) \| ([^|]*) \| ([^|]*) \| ([^|]+) \| ([^|]+) \|$")
 
-# Names of the same form that are no metrics.
+# Names of the same form that are not metrics.
 OTHERS = {
     "shaperouter_service",  # the package
     "shaperouter_demand",  # what autoscalers know the rule shaperouter:demand by

@@ -70,7 +70,7 @@ class Board:
         known = sections["requests"]
         sections["requests"] = {
             record.request_id: known[record.request_id]
-            # The row of a request that has ended is the last one.
+            # The row of a request does not change after the request has ended.
             if record.has_ended and "code" in known.get(record.request_id, ())
             else request_row(record.summary())
             for record in overview.requests()

@@ -48,7 +48,7 @@ def detect_container(content: bytes, declared: Container | None) -> Container:
     """Detects a file's format by its first bytes.
 
     Raises:
-        InvalidRequestError: It is no known format, or not the declared one.
+        InvalidRequestError: It is not a known format, or not the declared one.
     """
     found = _detect(content)
     if found is None:

@@ -72,7 +72,7 @@ def decode_audio(declared: DeclaredAudio, content: bytes) -> Iterator[np.ndarray
         [N] float32. All blocks together are the recording.
 
     Raises:
-        InvalidRequestError: It contradicts itself, exceeds a limit, or is no recording.
+        InvalidRequestError: It contradicts itself, exceeds a limit, or is not a recording.
     """
     pcm_format = declared.pcm_format()
     if pcm_format is not None:

@@ -77,7 +77,7 @@ def read_everywhere(how: MessageRules, text: str) -> list[MessagePart]:
         ("llama3", '{"name": "add", "parameters": {"a": 1.0}}', [ADD]),
         ("llama3", f"<|python_tag|>{CALL}", [ADD]),
         ("llama3", f'{CALL}; {{"name": "sub", "parameters": {{}}}}', [ADD, SUB]),
-        # An answer in JSON is no call.
+        # An answer in JSON is not a call.
         (
             "llama3",
             '{"name": "Ada", "parameters": {}}',

@@ -212,7 +212,7 @@ def test_a_character_that_stays_broken_comes_at_the_end(play: Play, encode: Enco
 
 
 def test_an_end_token_is_counted_but_not_shown(play: Play, encode: Encode) -> None:
-    # One that is no special token, so that the tokenizer would show it.
+    # One that is not a special token, so that the tokenizer would show it.
     (end,) = encode("!")
 
     async def scenario(router: Router, worker: FakeWorker) -> None:

@@ -76,7 +76,7 @@ def test_the_memory_limit_is_the_lowest_of_the_control_groups(
     for name, content in files.items():
         (mount / name).parent.mkdir(parents=True, exist_ok=True)
         (mount / name).write_text(content + "\n")
-    # What lies above the mount is no control group.
+    # What lies above the mount is not a control group.
     (tmp_path / "memory.max").write_text("1\n")
     own = tmp_path / "own"
     own.write_text(groups + "\n")

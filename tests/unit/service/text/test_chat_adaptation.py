@@ -27,7 +27,7 @@ LISTS = (
     "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}"
     "{% for p in m.content %}{{ p.text }}{% endfor %}{% endif %}{% endfor %}"
 )
-# As Qwen3's does, it drops a content that is no text.
+# As Qwen3's does, it drops a content that is not text.
 DROPS = "{% for m in messages %}{{ m.content if m.content is string }}|{% endfor %}"
 PHI = "{% for m in messages %}{{ m['content'] }}{% if 'tools' in m %}<|tool|>{{ m['tools'] }}\
 {% endif %}|{% endfor %}"

@@ -232,7 +232,7 @@ def take_options(
 
 
 def _is_of_sampling(name: str, value: Any) -> bool:
-    """Whether an option acts only on sampling. One out of its range stays, to be refused."""
+    """Whether an option acts only on sampling; a value out of its range is refused later."""
     option = OPTIONS[name]
     if option.needs is not Needs.SAMPLING:
         return False

@@ -104,7 +104,7 @@ def generate_request(body: bytes, *, model: str, version: str) -> InferRequest:
         version: Its version, from the path; empty for any.
 
     Raises:
-        ServiceError: The body is no such request.
+        ServiceError: The body is not such a request.
     """
     violations: list[Violation] = []
     top = Fields(json_object(body), violations)

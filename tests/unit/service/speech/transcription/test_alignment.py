@@ -62,7 +62,7 @@ def test_fewer_values_than_half_of_the_width_are_left() -> None:
 
 
 def test_tokens_begin_where_attention_moves_to() -> None:
-    # Two heads; each of three tokens attends to 20 places, and what follows is not the recording's.
+    # Two heads; each of three tokens attends to 20 positions, and later ones are padding.
     scores = np.zeros([2, 3, 100])
     for token in range(3):
         scores[:, token, 20 * token : 20 * (token + 1)] = 8
