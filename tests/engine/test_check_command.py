@@ -130,7 +130,7 @@ def test_a_host_without_an_address_is_reported_with_the_resolvers_message() -> N
 
 
 def test_unused_tensors_are_a_warning(tmp_path: Path) -> None:
-    # Saved with another head: its config names no architecture, its tensors tell.
+    # Saved with another head: its config names no architecture, so its tensors decide.
     directory = Path(shutil.copytree(GOLDENS / "t5-gated", tmp_path / "model"))
     config = json.loads((directory / "config.json").read_text())
     del config["architectures"]

@@ -82,11 +82,6 @@ def read_sentence_transformer(directory: Path) -> SentenceTransformer:
             f"{directory}: transformer_task must be feature-extraction or "
             f"sequence-classification, got {task!r}"
         )
-    if encoder.get("do_lower_case") is True and tokenizer.get("do_lower_case") is not True:
-        raise StartupError(
-            f"{directory}: do_lower_case of the encoder is not supported unless the tokenizer "
-            "lowercases texts, too"
-        )
     prompts = library.get("prompts") or {}
     default_prompt = library.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(each, str) for each in prompts.values()):

@@ -1,9 +1,9 @@
 """Padding checks: some served calls of a function are repeated exactly while the device is idle.
 
 The trial at the start proves nothing: a function may depend on its padding only for values that
-random inputs do not have. So a share of the batches is kept and computed again, as saved and uncompiled:
-padded and joined as it was served, and each call alone at its exact sizes. An axis whose padding
-made a difference loses its ladder.
+random inputs do not have. So a share of the batches is kept and computed again, as saved and
+uncompiled: padded and joined as it was served, and each call alone at its exact sizes. An axis
+whose padding made a difference loses its ladder.
 """
 
 import random

@@ -70,7 +70,7 @@ def measure(part: Part, rounds: int, tell: Tell) -> Measured:
         for workload in part.workloads:
             _warm_up(part, workload, peers, found, tell)
         for number in range(rounds):
-            # The order changes, so that each contestant follows each other one.
+            # The order changes, so that each contestant runs after every other one.
             first = number % len(part.entries)
             order = [*part.entries[first:], *part.entries[:first]]
             for workload in part.workloads:

@@ -159,7 +159,7 @@ def measure(
             tell(f"round {number + 1} of {rounds}")
             for workload in everything:
                 order = [entry for entry in entries if entry.label in peers]
-                # The order changes, so that each contestant follows each other one.
+                # The order changes, so that each contestant runs after every other one.
                 first = number % len(order)
                 for entry in order[first:] + order[:first]:
                     with _noting(measured, entry, peers):

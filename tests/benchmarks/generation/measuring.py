@@ -49,7 +49,7 @@ def measure_rounds(
             result.bandwidth.append(reader.bytes_per_second())
             for workload in workloads:
                 turn = [peer for runs, peer in pairs if runs is workload]
-                # The order changes, so that each contestant follows each other one.
+                # The order changes, so that each contestant runs after every other one.
                 first = number % max(1, len(turn))
                 for peer in turn[first:] + turn[:first]:
                     tell(

@@ -117,7 +117,7 @@ def measure(rounds: int, tell: Tell) -> Measured:
             }
         for number in range(rounds):
             tell(f"round {number + 1} of {rounds}")
-            # The order changes, so that each contestant follows each other one.
+            # The order changes, so that each contestant runs after every other one.
             first = number % len(peers)
             for workload in workloads():
                 times = measured.seconds.setdefault(workload.name, {})

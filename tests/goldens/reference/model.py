@@ -32,8 +32,9 @@ from transformers import (
 MIN_MARGIN = 1e-3
 # The lead must also be this many times the largest error that float32 made in the case's logits.
 MIN_MARGIN_OVER_ERROR = 20.0
-# Number of times that a search is repeated with other noise on its logits. Noise turns a decision
-# that rounding could turn in half of the runs, so about one in a thousand would pass.
+# Number of times that a search is repeated with other noise on its logits. If rounding could change
+# a decision, noise changes it in half of the runs, so only one such decision in a thousand would
+# pass unnoticed.
 NOISY_RUNS = 10
 MAX_ATTEMPTS = 1000
 

@@ -37,7 +37,8 @@ from .model import EARLY_STOPPING, GoldenError
 SAMPLE_RATE = 16_000
 # Number of tokens of the decoder's input in the arrays.
 TOKENS = 9
-# Sounds of each checkpoint, and minimum number of certain transcripts of a recipe.
+# Sounds of each checkpoint, and minimum number of a recipe's transcripts that rounding cannot
+# change.
 SOUNDS, MIN_CASES = 4, 2
 # Largest noise on a logit that must not change a transcript, and the number of runs with noise.
 NOISE, NOISY_RUNS = 1e-3, 10

@@ -308,7 +308,7 @@ PROMISES: Mapping[str, Callable[[Sequence[Manifest]], bool]] = {
 }
 
 
-# Components that contain another one and change nothing of it.
+# Components that contain another one, unchanged.
 CONTAINED = {"cert-manager": {"mutual-tls"}}
 
 # Whether they keep it.

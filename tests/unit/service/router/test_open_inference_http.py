@@ -41,7 +41,7 @@ def text_request(text: str = "A", **parameters: Any) -> dict[str, Any]:
 
 
 def with_binary(tensor: dict[str, Any], content: bytes, **more: Any) -> dict[str, Any]:
-    """What a client sends a request of one tensor with as binary data."""
+    """The body and headers with which a client sends one tensor as binary data."""
     tensor = tensor | {"parameters": {"binary_data_size": len(content)}}
     head = json.dumps({"inputs": [tensor], **more}).encode()
     return {"content": head + content, "headers": {LENGTH: str(len(head))}}
