@@ -146,7 +146,7 @@ def _fit_axes(
             [demand],
             maximum=today.maximum,
             max_rungs=max_rungs,
-            # Lengths stay multiples, and small batches need not be any.
+            # Lengths stay multiples; small batches need not be multiples.
             multiple=math.gcd(LENGTH_MULTIPLE, *today.rungs),
         )
         comparisons.append(Comparison(title=axis, demand=demand, today=today, fitted=fitted))
@@ -154,5 +154,5 @@ def _fit_axes(
 
 
 def _factor(traffic: Traffic, horizon: float | None) -> float:
-    """How many times as many calls there are as recorded, in `traffic.seconds` seconds."""
+    """The factor from the recorded calls to those expected within the horizon."""
     return horizon * 3600 / traffic.seconds if horizon and traffic.seconds else 1.0
