@@ -1,6 +1,6 @@
 """A cache of keys and values of prefixes, for later requests with the same prefix.
 
-It has blocks of `BLOCK` tokens, which are copies on the device, by their keys
+It finds blocks of `BLOCK` tokens, which are copies on the device, by their keys
 (`routing.prefixes`). A block is added only after the block before it, and evicted before that
 block. So the cached blocks of a sequence are always its first ones.
 """

@@ -16,8 +16,8 @@ ENDS = {GraphState.READY, GraphState.FAILED}
 class Warming:
     """Requested graphs on their workers; `graphs` shows their progress.
 
-    A graph ends when it is ready, and fails when its worker refuses it, cannot make it, or is lost.
-    The compilations continue even if nobody waits for them any more.
+    A graph is done when it is ready, and fails when its worker refuses it, cannot make it, or is
+    lost. The compilations continue even if nobody waits for them any more.
     """
 
     def __init__(self, fleet: Fleet, requests: Sequence[CompileRequest]) -> None:

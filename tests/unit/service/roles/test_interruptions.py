@@ -105,7 +105,7 @@ def test_ctrl_c_after_the_end_of_the_loop_prints_no_traceback(
         assert line(process) == "stopped"
         process.send_signal(signal.SIGINT)
         if first is signal.SIGTERM:
-            # The first interruption changes nothing: it ends by itself.
+            # SIGINT changes nothing after SIGTERM, so the process waits for the end of its input.
             process.stdin.close()
         assert process.wait() == code
         assert "Traceback" not in process.stderr.read()
