@@ -1,7 +1,7 @@
 """Generates what the client and the documents say of generation options, or checks that it matches.
 
-All of it comes from the service's table of options, `generation/table.py`. The client cannot import
-the service, so it has a copy of what it needs:
+All of it comes from the service's table of options, `generation/option_table.py`. The client cannot
+import the service, so it has a copy of what it needs:
 
 - client/shaperouter/_options.py: the typed keyword arguments, and the table of the command.
 - docs/options.md: all options with their values and defaults.
@@ -27,7 +27,7 @@ from shaperouter_service.generation.option import (
     Needs,
     Option,
 )
-from shaperouter_service.generation.table import OPTIONS
+from shaperouter_service.generation.option_table import OPTIONS
 
 ROOT = Path(__file__).parents[1]
 WIDTH = 100

@@ -14,10 +14,10 @@ from harness import served_functions
 from harness.call_engine import CallBench, random_inputs
 from harness.functions import FLOAT, FUNCTIONS, TestFunction
 from harness.waiting import wait_until
-from shaperouter_service.calls.agreement import disagreement
-from shaperouter_service.calls.function import Function
 from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.errors import InvalidRequestError, QueueFullError, StoppingError
+from shaperouter_service.functions.agreement import disagreement
+from shaperouter_service.functions.function import Function
 from shaperouter_service.graphs import GraphState
 from shaperouter_service.inference.calls import WorkerCall, WorkerResult
 from shaperouter_service.routing.signatures import Signature

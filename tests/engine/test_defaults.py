@@ -11,7 +11,7 @@ from shaperouter_service.checkpoints.model_locations import parse_models
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.errors import StartupError
 from shaperouter_service.generation.option import EarlyStopping, Needs
-from shaperouter_service.generation.table import OPTIONS
+from shaperouter_service.generation.option_table import OPTIONS
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.defaults import read_default_options
 from shaperouter_service.models.family import Family

@@ -11,9 +11,9 @@ import tensorflow as tf
 
 from harness.call_engine import CallBench
 from harness.functions import BOOL, FLOAT, FUNCTIONS, INT, TestFunction
-from shaperouter_service.calls.agreement import disagreement
-from shaperouter_service.calls.functions import check_compiles, load_function
 from shaperouter_service.errors import StartupError
+from shaperouter_service.functions.agreement import disagreement
+from shaperouter_service.functions.loading import check_compiles, load_function
 from shaperouter_service.routing.ladder import Ladder
 from shaperouter_service.tensors.specs import Axis
 

@@ -6,9 +6,14 @@ import numpy as np
 import tensorflow as tf
 
 from shaperouter_service.decoding.ngrams import count_matches
-from shaperouter_service.decoding.slots import MAX_ALL_PROPOSALS, MAX_PROPOSALS, Slots, slot_count
 from shaperouter_service.decoding.speculation import Checked, Proposals, propose
 from shaperouter_service.decoding.state import State
+from shaperouter_service.decoding.step_places import (
+    MAX_ALL_PROPOSALS,
+    MAX_PROPOSALS,
+    StepPlaces,
+    place_count,
+)
 
 ROOM = 24
 ALL = MAX_PROPOSALS
@@ -60,17 +65,17 @@ def test_the_proposals_of_all_rows_are_bounded() -> None:
     assert sum(counts) == MAX_ALL_PROPOSALS
 
 
-def test_slots_hold_the_tokens_of_rows_one_after_the_other() -> None:
-    slots = Slots.of(3, tf.constant([True, False, True]), tf.constant([2, 0, 0]))
-    assert slots.count.numpy().tolist() == [4]
-    assert slots.rows.numpy()[:4].tolist() == [0, 0, 0, 2]
-    assert slots.offsets.numpy()[:4].tolist() == [0, 1, 2, 0]
-    assert slots.firsts.numpy()[[0, 2]].tolist() == [0, 3]
-    used = slots.used.numpy()
-    assert used.tolist() == [True] * 4 + [False] * (slot_count(3) - 4)
-    # The unused slots, too, must have a valid position.
-    assert (slots.offsets.numpy() >= 0).all()
-    assert (slots.offsets.numpy() <= MAX_PROPOSALS).all()
+def test_places_hold_the_tokens_of_rows_one_after_the_other() -> None:
+    places = StepPlaces.of(3, tf.constant([True, False, True]), tf.constant([2, 0, 0]))
+    assert places.count.numpy().tolist() == [4]
+    assert places.rows.numpy()[:4].tolist() == [0, 0, 0, 2]
+    assert places.offsets.numpy()[:4].tolist() == [0, 1, 2, 0]
+    assert places.firsts.numpy()[[0, 2]].tolist() == [0, 3]
+    used = places.used.numpy()
+    assert used.tolist() == [True] * 4 + [False] * (place_count(3) - 4)
+    # The unused places, too, must have a valid position.
+    assert (places.offsets.numpy() >= 0).all()
+    assert (places.offsets.numpy() <= MAX_PROPOSALS).all()
 
 
 def test_logits_are_used_until_a_proposal_does_not_come() -> None:
@@ -80,9 +85,9 @@ def test_logits_are_used_until_a_proposal_does_not_come() -> None:
         tokens=tf.constant([[5, 6, 7, 0, 0, 0, 0], [5, 6, 7, 0, 0, 0, 0]]),
         counts=tf.constant([3, 1]),
     )
-    slots = Slots.of(rows, proposals.reads, proposals.counts)
-    logits = tf.tile(tf.range(slot_count(rows), dtype=tf.float32)[:, tf.newaxis], [1, 4])
-    checked = Checked.none(rows, 4).with_step(logits, slots, proposals)
+    places = StepPlaces.of(rows, proposals.reads, proposals.counts)
+    logits = tf.tile(tf.range(place_count(rows), dtype=tf.float32)[:, tf.newaxis], [1, 4])
+    checked = Checked.none(rows, 4).with_step(logits, places, proposals)
     everyone = tf.constant([True, True])
     seen = []
     # Row 0 gets two proposals and then another token; row 1 its only proposal, and one after it.

@@ -20,7 +20,7 @@ from harness.mutation import mutated
 from harness.service import LOCAL, Service
 from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2
 from shaperouter_service.edge.inference.stubs import grpc_service_pb2
-from shaperouter_service.generation import table
+from shaperouter_service.generation import option_table
 from shaperouter_service.generation.option import Kind, Needs
 from shaperouter_service.text import CONSTRAINTS
 
@@ -47,7 +47,7 @@ VALUES: dict[Kind, Any] = {
 OPTIONS = generation_pb2.GenerationOptions(
     **{
         name: VALUES[option.kind]
-        for name, option in table.OPTIONS.items()
+        for name, option in option_table.OPTIONS.items()
         if option.needs in (None, Needs.SAMPLING)
         # A request has one constraint at most.
         and name not in CONSTRAINTS - {"json_schema"}

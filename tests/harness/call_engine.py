@@ -15,8 +15,8 @@ import pytest
 
 from harness.engine import TIMEOUT
 from harness.waiting import wait_until
-from shaperouter_service.calls.trial import input_shape
 from shaperouter_service.compile_cache import CompileCache
+from shaperouter_service.functions.trial import input_shape
 from shaperouter_service.inference.calls import WorkerResult
 from shaperouter_service.tensors.checking import Sizes, sizes_of
 from shaperouter_service.tensors.specs import CallSpec

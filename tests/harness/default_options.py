@@ -3,7 +3,7 @@
 from typing import Any
 
 from shaperouter.v1 import generation_pb2
-from shaperouter_service.generation.table import OPTIONS
+from shaperouter_service.generation.option_table import OPTIONS
 from shaperouter_service.wire.options import options_to_message
 
 _DEFAULTS = {

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from shaperouter_service.commands.aligned import aligned
 from shaperouter_service.commands.options.numbers import Number
+from shaperouter_service.commands.tables import aligned
 from shaperouter_service.compile_cache.cache import CompileCache, Entry, least_valuable
 from shaperouter_service.compile_cache.directory import default_directory
 from shaperouter_service.system.sizes import format_size, parse_size

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from shaperouter_service.commands.aligned import aligned
 from shaperouter_service.commands.options.lengths import ChosenLengths
 from shaperouter_service.commands.options.numbers import Integer, Number
+from shaperouter_service.commands.tables import aligned
 from shaperouter_service.compile_cache.cache import CompileCache
 from shaperouter_service.compile_cache.directory import default_directory, record_directory
 from shaperouter_service.routing.call_ladders import CallLadders

@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from shaperouter_service.conversation.calls import CallReader
 from shaperouter_service.conversation.formats import THINK, THINK_END, CallFormat, MessageFormat
 from shaperouter_service.conversation.parts import MessagePart, ReasoningPart, TextPart, joined
+from shaperouter_service.conversation.tool_calls import CallReader
 
 
 @dataclass(frozen=True, kw_only=True)

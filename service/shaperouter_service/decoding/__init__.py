@@ -11,7 +11,7 @@ from shaperouter_service.decoding.options import Options, TranscriptRules
 from shaperouter_service.decoding.prefill import Piece, PrefillProgram
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.decoding.search import Logprobs
-from shaperouter_service.decoding.slots import MAX_PROPOSALS
+from shaperouter_service.decoding.step_places import MAX_PROPOSALS
 
 __all__ = [
     "MAX_PROPOSALS",

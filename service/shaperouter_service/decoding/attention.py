@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from shaperouter_service import kernels
-from shaperouter_service.decoding.slots import Slots
+from shaperouter_service.decoding.step_places import StepPlaces
 from shaperouter_service.decoding.tf_internals import dynamic_update_slice
 from shaperouter_service.models.layers import attention
 
@@ -226,29 +226,29 @@ class StepAttention(_CacheAttention):
 class CheckAttention(_CacheAttention):
     """Attention of each row's newest token and of the tokens that are proposed after it.
 
-    Tokens are in slots: R is M for the layers, and P is 1. Only the native kernels compute it, for
+    Tokens are in places: R is M for the layers, and P is 1. Only the native kernels compute it, for
     models without an encoder. A rejected proposal leaves keys and values behind, which are
     overwritten before any token sees them, as those of padding are.
     """
 
-    def __init__(self, caches: list[tf.Tensor], slots: Slots, lengths: tf.Tensor) -> None:
+    def __init__(self, caches: list[tf.Tensor], places: StepPlaces, lengths: tf.Tensor) -> None:
         """Wraps the caches as they are before the step.
 
         Args:
             caches: See `LayerCaches`.
-            slots: The tokens.
+            places: The tokens.
             lengths: [R] int32, number of tokens of each row; the newest has the last position.
         """
         super().__init__(caches, None, is_native=True)
-        self._slots = slots
-        of_rows = slots.of_rows  # [R, Q]
+        self._places = places
+        of_rows = places.of_rows  # [R, Q]
         self._of_rows = of_rows
-        # What has no slot is written nowhere: XLA drops updates beyond the cache.
-        positions = tf.gather(lengths, slots.rows) - 1 + slots.offsets
-        self._positions = tf.where(slots.used, positions, self.length)  # [M]
+        # What has no place is written nowhere: XLA drops updates beyond the cache.
+        positions = tf.gather(lengths, places.rows) - 1 + places.offsets
+        self._positions = tf.where(places.used, positions, self.length)  # [M]
         # The last query of a row would be its last possible proposal.
         self._ends = lengths + of_rows.shape[1] - 1
-        self._counts = slots.counts
+        self._counts = places.counts
 
     @property
     def positions(self) -> tf.Tensor:
@@ -279,13 +279,13 @@ class CheckAttention(_CacheAttention):
         mixed = self._attend(
             grid, self._ends, scale, starts=starts, counts=self._counts, causal=True, cap=cap
         )
-        at = tf.stack([self._slots.rows, self._slots.offsets], axis=-1)
+        at = tf.stack([self._places.rows, self._places.offsets], axis=-1)
         return tf.gather_nd(tf.transpose(mixed, [0, 2, 1, 3]), at)[:, :, tf.newaxis]
 
     def _write(self, key: tf.Tensor, value: tf.Tensor) -> None:
-        slots, heads = key.shape[:2]
-        shape = [slots, heads]
-        row = tf.broadcast_to(self._slots.rows[:, tf.newaxis], shape)
+        places, heads = key.shape[:2]
+        shape = [places, heads]
+        row = tf.broadcast_to(self._places.rows[:, tf.newaxis], shape)
         layer = tf.fill(shape, self.layer_in_stack)
         head = tf.broadcast_to(tf.range(heads), shape)
         position = tf.broadcast_to(self._positions[:, tf.newaxis], shape)

@@ -12,7 +12,7 @@ from shaperouter_service.generation.limits import (
     MAX_BIASES,
 )
 from shaperouter_service.generation.option import NO_TOKEN, Kind
-from shaperouter_service.generation.table import OPTIONS
+from shaperouter_service.generation.option_table import OPTIONS
 
 # The options that are fields of a record. NO_TOKEN pads lists of tokens and stands for a token that
 # is not set; -1 stands for a number that is not set.

@@ -7,8 +7,9 @@ samples or not.
 
 Proposals are the tokens that followed when the row's newest tokens last occurred in its sequence.
 
-One forward pass reads the newest token of each row and the proposals after it, in `slots`. The rows
-then choose their tokens one by one, with all their options, until one differs from its proposal.
+One forward pass reads the newest token of each row and the proposals after it (`step_places`). The
+rows then choose their tokens one by one, with all their options, until one differs from its
+proposal.
 """
 
 from typing import Any, NamedTuple
@@ -16,8 +17,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from shaperouter_service.decoding.attention import CheckAttention
-from shaperouter_service.decoding.slots import MAX_PROPOSALS, Slots, slot_count
 from shaperouter_service.decoding.state import State
+from shaperouter_service.decoding.step_places import MAX_PROPOSALS, StepPlaces, place_count
 from shaperouter_service.models import Family, Weights
 
 # Number of newest tokens that must have occurred together before.
@@ -45,10 +46,10 @@ class Checked(NamedTuple):
     """Logits of a step that checked proposals, and how far each row has used them.
 
     Attributes:
-        logits: [M, V] float32, after the token of each slot.
+        logits: [M, V] float32, after the token of each place.
         proposed: [R, K] int32, the proposals.
-        firsts: [R] int32, the first slot of each row.
-        counts: [R] int32, slots of each row.
+        firsts: [R] int32, the first place of each row.
+        counts: [R] int32, places of each row.
         used: [R] int32, number of these that the row has used; all after a rejected proposal.
         proposed_tokens: [R] int32, proposals so far in this call.
         accepted_tokens: [R] int32, proposals accepted so far.
@@ -67,7 +68,7 @@ class Checked(NamedTuple):
         """The value at the beginning of a call: no logits."""
         zeros = tf.zeros([rows], tf.int32)
         return cls(
-            logits=tf.zeros([slot_count(rows), vocab_size]),
+            logits=tf.zeros([place_count(rows), vocab_size]),
             proposed=tf.zeros([rows, MAX_PROPOSALS], tf.int32),
             firsts=zeros,
             counts=zeros,
@@ -84,16 +85,16 @@ class Checked(NamedTuple):
     @property
     def next_logits(self) -> tf.Tensor:
         """[R, 1, V] float32, the logits for the next tokens; undefined for rows without any."""
-        slot = tf.minimum(self.firsts + self.used, self.logits.shape[0] - 1)
-        return tf.gather(self.logits, slot)[:, tf.newaxis]
+        place = tf.minimum(self.firsts + self.used, self.logits.shape[0] - 1)
+        return tf.gather(self.logits, place)[:, tf.newaxis]
 
-    def with_step(self, logits: tf.Tensor, slots: Slots, proposals: Proposals) -> "Checked":
-        """Returns the value after a step over `slots`, whose logits are [M, V]."""
+    def with_step(self, logits: tf.Tensor, places: StepPlaces, proposals: Proposals) -> "Checked":
+        """Returns the value after a step over `places`, whose logits are [M, V]."""
         return Checked(
             logits=logits,
             proposed=proposals.tokens,
-            firsts=slots.firsts,
-            counts=slots.counts,
+            firsts=places.firsts,
+            counts=places.counts,
             used=tf.zeros_like(self.used),
             proposed_tokens=self.proposed_tokens + proposals.counts,
             accepted_tokens=self.accepted_tokens,
@@ -102,7 +103,7 @@ class Checked(NamedTuple):
     def after(self, new: tf.Tensor, advanced: tf.Tensor) -> "Checked":
         """Returns the value after the rows `advanced` [R] have chosen the tokens `new` [R]."""
         advanced &= self.is_left
-        # There is no proposal after the last slot of a row.
+        # There is no proposal after the last place of a row.
         place = tf.minimum(self.used, MAX_PROPOSALS - 1)
         came = tf.gather(self.proposed, place, batch_dims=1) == new
         came &= advanced & (self.used + 1 < self.counts)
@@ -134,8 +135,8 @@ def propose(state: State, reads: tf.Tensor, limits: tf.Tensor) -> Proposals:
     proposed = tf.gather(tokens, follows[:, tf.newaxis] + ahead, batch_dims=1)
     counts = tf.clip_by_value(limits, 0, MAX_PROPOSALS)
     counts = tf.where(reads & (matched >= MIN_MATCHED), counts, 0)
-    # If the slots do not suffice, later rows check fewer proposals, which changes no token.
-    left = slot_count(rows) - rows - tf.cumsum(counts, exclusive=True)
+    # If the places do not suffice, later rows check fewer proposals, which changes no token.
+    left = place_count(rows) - rows - tf.cumsum(counts, exclusive=True)
     return Proposals(reads, proposed, tf.clip_by_value(left, 0, counts))
 
 
@@ -166,21 +167,21 @@ def check(
     def read(
         index: tf.Tensor, checked: Checked, values: list[tf.Tensor]
     ) -> tuple[tf.Tensor, Checked, list[tf.Tensor]]:
-        slots = Slots.of(rows, proposals.reads, proposals.counts)
+        places = StepPlaces.of(rows, proposals.reads, proposals.counts)
         newest = tf.gather(state.tokens[:, 0], lengths - 1, batch_dims=1)
         tokens = tf.concat([newest[:, tf.newaxis], proposals.tokens], axis=1)  # [R, 1 + K]
-        tokens = tf.gather_nd(tokens, tf.stack([slots.rows, slots.offsets], axis=-1))
-        attend = CheckAttention(values, slots, lengths)
-        # Unused slots, too, must have a position that the model knows.
+        tokens = tf.gather_nd(tokens, tf.stack([places.rows, places.offsets], axis=-1))
+        attend = CheckAttention(values, places, lengths)
+        # Unused places, too, must have a position that the model knows.
         positions = tf.minimum(
-            tf.gather(lengths, slots.rows) - 1 + slots.offsets, attend.length - 1
+            tf.gather(lengths, places.rows) - 1 + places.offsets, attend.length - 1
         )
         # This is the only iteration. XLA would hoist whatever does not depend on it.
         tokens, positions = tokens + index, positions + index
-        needed = weights.for_rows(slots.count)
+        needed = weights.for_rows(places.count)
         hidden = family.forward(needed, tokens[:, tf.newaxis], positions[:, tf.newaxis], attend)
         logits = family.logits(needed, hidden)[:, 0]  # [M, V]
-        return index + 1, checked.with_step(logits, slots, proposals), attend.caches
+        return index + 1, checked.with_step(logits, places, proposals), attend.caches
 
     # A loop of at most one iteration, not a condition; see `PrefillProgram`.
     iterations = tf.cast(tf.reduce_any(proposals.counts > 0), tf.int32)

@@ -1,7 +1,7 @@
 """The router's view of its workers: their state, and runs on them."""
 
 from shaperouter_service.fleet.compiling import compiling
-from shaperouter_service.fleet.deploying import deploying
+from shaperouter_service.fleet.deployments import deploying
 from shaperouter_service.fleet.discovery import discovered
 from shaperouter_service.fleet.fleet import Fleet
 from shaperouter_service.fleet.link import WorkerLink

@@ -9,8 +9,8 @@ from typing import Any
 
 from shaperouter_service.errors import Violation
 from shaperouter_service.generation.option import EarlyStopping, Needs, shown
+from shaperouter_service.generation.option_table import OPTIONS
 from shaperouter_service.generation.resolution import Given, Resolved, max_sequences
-from shaperouter_service.generation.table import OPTIONS
 from shaperouter_service.routing.served_model import ServedModel
 
 

@@ -19,8 +19,8 @@ from shaperouter_service.generation.option import (
     Range,
     shown,
 )
+from shaperouter_service.generation.option_table import OPTIONS
 from shaperouter_service.generation.resolution import BIASING, Given, default_biases
-from shaperouter_service.generation.table import OPTIONS
 from shaperouter_service.generation.text_validation import (
     MAX_VIOLATIONS_OF_LIST,
     TokenLimit,

@@ -10,7 +10,7 @@ from typing import Any
 
 from shaperouter_service.generation.limits import MAX_RETURN_SEQUENCES
 from shaperouter_service.generation.option import Needs
-from shaperouter_service.generation.table import OPTIONS
+from shaperouter_service.generation.option_table import OPTIONS
 from shaperouter_service.routing.served_model import ServedModel
 
 # Options by name, of those that were given.

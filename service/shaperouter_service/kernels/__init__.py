@@ -8,7 +8,7 @@ weights, and the operations that call it. Without the library, XLA computes both
 """
 
 from shaperouter_service.kernels.aligned import aligned, as_aligned
-from shaperouter_service.kernels.calls import (
+from shaperouter_service.kernels.custom_calls import (
     Activation,
     add_norm,
     attend,

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from shaperouter_service.kernels.calls import (
+from shaperouter_service.kernels.custom_calls import (
     Activation,
     add_norm,
     attend,

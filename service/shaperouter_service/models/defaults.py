@@ -24,8 +24,8 @@ from shaperouter_service.generation.option import (
     Needs,
     Option,
 )
+from shaperouter_service.generation.option_table import OPTIONS
 from shaperouter_service.generation.resolution import BIASING
-from shaperouter_service.generation.table import OPTIONS
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.family import EncoderDecoder, Family
 

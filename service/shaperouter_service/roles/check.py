@@ -16,11 +16,11 @@ import numpy as np
 import psutil
 
 from shaperouter_service.auth import Clients
-from shaperouter_service.calls.functions import check_compiles, load_function
 from shaperouter_service.checkpoints.functions import is_function
 from shaperouter_service.checkpoints.model_locations import ModelLocation, parse_models
 from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.errors import StartupError
+from shaperouter_service.functions.loading import check_compiles, load_function
 from shaperouter_service.kernels import KernelsChoice, choose
 from shaperouter_service.models import (
     Checkpoint,

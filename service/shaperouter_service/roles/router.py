@@ -58,8 +58,8 @@ from shaperouter_service.system.background import in_background
 from shaperouter_service.system.drain import Drain
 from shaperouter_service.system.process import raise_descriptor_limit
 from shaperouter_service.telemetry.auth import AuthMetrics
-from shaperouter_service.telemetry.calls import CallMetrics
 from shaperouter_service.telemetry.fleet import FleetMetrics
+from shaperouter_service.telemetry.grpc_calls import CallMetrics
 from shaperouter_service.telemetry.http_calls import HttpMetrics
 from shaperouter_service.telemetry.metrics_server import make_registry, serve_metrics
 from shaperouter_service.telemetry.refusals import RefusalMetrics

@@ -1,6 +1,5 @@
 """Tokenizers, incremental detokenization, and stop strings."""
 
-from shaperouter_service.text.call_grammar import call_grammar
 from shaperouter_service.text.chat_adaptation import ChatTemplateError
 from shaperouter_service.text.constrained_requests import constraint_violations
 from shaperouter_service.text.constraints import CONSTRAINTS, ConstraintError
@@ -12,6 +11,7 @@ from shaperouter_service.text.text_encoding import EncodedText
 from shaperouter_service.text.token_masks import ConstrainedVocabulary, Constraint
 from shaperouter_service.text.tokenizer import Tokenizer, load_tokenizer
 from shaperouter_service.text.tokenizer_threads import ClientTokenizer, TokenizerThreads
+from shaperouter_service.text.tool_call_grammar import tool_call_grammar
 from shaperouter_service.text.vocabulary import Vocabulary
 
 __all__ = [
@@ -29,8 +29,8 @@ __all__ = [
     "Tokenizer",
     "TokenizerThreads",
     "Vocabulary",
-    "call_grammar",
     "constraint_violations",
     "load_tokenizer",
     "search_stop_violations",
+    "tool_call_grammar",
 ]

@@ -6,8 +6,8 @@ from typing import Any
 from shaperouter.v1 import generation_pb2, worker_pb2
 from shaperouter_service.generation.limits import MAX_BIASES
 from shaperouter_service.generation.option import EarlyStopping, Kind
+from shaperouter_service.generation.option_table import OPTIONS
 from shaperouter_service.generation.resolution import Resolved
-from shaperouter_service.generation.table import OPTIONS
 
 # The first value of the message's enum is never sent.
 _FIRST_STOPPING = int(generation_pb2.EARLY_STOPPING_HEURISTIC)

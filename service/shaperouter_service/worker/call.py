@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from shaperouter_service.calls import Part, merge
 from shaperouter_service.errors import ServiceError
+from shaperouter_service.functions import Part, merge
 from shaperouter_service.generation.run_events import GraphUse
 from shaperouter_service.graphs import Graph
 from shaperouter_service.inference.calls import CallTimings, Tensors, WorkerResult

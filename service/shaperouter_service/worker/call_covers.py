@@ -4,8 +4,8 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shaperouter_service.calls import Part
 from shaperouter_service.errors import GraphFailedError, GraphRefusedError, ServiceError
+from shaperouter_service.functions import Part
 from shaperouter_service.graphs import Graph, GraphState, GraphTable
 from shaperouter_service.routing.call_ladders import CallLadders
 from shaperouter_service.routing.signatures import GraphKind, Signature

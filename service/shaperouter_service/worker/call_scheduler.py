@@ -20,8 +20,6 @@ from collections.abc import Callable, Sequence
 import structlog
 import tensorflow as tf
 
-from shaperouter_service.calls import CallProgram, cut, elements, join
-from shaperouter_service.calls.function import Function
 from shaperouter_service.errors import (
     CallFailedError,
     InvalidRequestError,
@@ -30,6 +28,8 @@ from shaperouter_service.errors import (
     Violation,
     shortened,
 )
+from shaperouter_service.functions import CallProgram, cut, elements, join
+from shaperouter_service.functions.function import Function
 from shaperouter_service.generation.run_events import GraphUse
 from shaperouter_service.graphs import Graph, GraphTable
 from shaperouter_service.inference.calls import Tensors

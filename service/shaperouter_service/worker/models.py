@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 import structlog
 
-from shaperouter_service.calls.functions import check_compiles, load_function
 from shaperouter_service.checkpoints.digest import model_digest
 from shaperouter_service.checkpoints.functions import is_function
 from shaperouter_service.checkpoints.model_files import read_json
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.compile_cache import CompileCache, Section
 from shaperouter_service.decoding import prepare_caches
+from shaperouter_service.functions.loading import check_compiles, load_function
 from shaperouter_service.graphs import cache_key, call_cache_key
 from shaperouter_service.models import DeviceKind, Model, load_model, read_family, resolve_dtype
 from shaperouter_service.models.call_model import CallModel

@@ -14,9 +14,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from shaperouter_service.calls import Part, cut, join
-from shaperouter_service.calls.agreement import disagreement
-from shaperouter_service.calls.function import Function
+from shaperouter_service.functions import Part, cut, join
+from shaperouter_service.functions.agreement import disagreement
+from shaperouter_service.functions.function import Function
 from shaperouter_service.routing.call_ladders import CallLadders
 from shaperouter_service.tensors.checking import Sizes
 from shaperouter_service.tensors.specs import Axis

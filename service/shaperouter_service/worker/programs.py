@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from shaperouter_service.calls import CallProgram, CompiledCallProgram, PlainCallProgram
 from shaperouter_service.compile_cache import Section
 from shaperouter_service.decoding import (
     AlignProgram,
@@ -12,6 +11,7 @@ from shaperouter_service.decoding import (
     Program,
 )
 from shaperouter_service.decoding.lowering import Lowered
+from shaperouter_service.functions import CallProgram, CompiledCallProgram, PlainCallProgram
 from shaperouter_service.graphs import (
     Builder,
     CachedGraphBuilder,

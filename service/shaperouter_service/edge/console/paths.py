@@ -22,7 +22,7 @@ from shaperouter_service.edge.http.door import HttpDoor, Path
 from shaperouter_service.edge.http.errors import error_body
 from shaperouter_service.edge.http.event_stream import Pieces, event_stream
 from shaperouter_service.errors import InvalidRequestError, shortened
-from shaperouter_service.generation.table import OPTIONS
+from shaperouter_service.generation.option_table import OPTIONS
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.warm_request import RequestedGraph, WarmRequest
 from shaperouter_service.serving.call import Call

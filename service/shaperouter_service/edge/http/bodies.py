@@ -10,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 
 from shaperouter_service.edge.http.errors import HttpError
-from shaperouter_service.edge.translation import translated
+from shaperouter_service.edge.offloading import translated
 from shaperouter_service.errors import shortened
 from shaperouter_service.system.strict_json import parse
 

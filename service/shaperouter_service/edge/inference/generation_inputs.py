@@ -6,7 +6,7 @@ They are those of Triton's backends for vLLM and TensorRT-LLM, and those of our 
 from collections.abc import Mapping
 
 from shaperouter_service.generation.option import Kind
-from shaperouter_service.generation.table import OPTIONS
+from shaperouter_service.generation.option_table import OPTIONS
 from shaperouter_service.tensors.dtypes import DType
 
 TEXT = "text_input"

@@ -25,8 +25,8 @@ from shaperouter_service.errors import InvalidRequestError, Violation, shortened
 from shaperouter_service.generation.inputs import Input
 from shaperouter_service.generation.limits import MAX_TEXT_REQUEST_BYTES
 from shaperouter_service.generation.option import Kind, Needs
+from shaperouter_service.generation.option_table import OPTIONS
 from shaperouter_service.generation.request import GenerationRequest
-from shaperouter_service.generation.table import OPTIONS
 from shaperouter_service.system.strict_json import parse
 from shaperouter_service.tensors.dtypes import DType
 

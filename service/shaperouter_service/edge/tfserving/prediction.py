@@ -3,6 +3,7 @@
 from typing import Any
 
 from shaperouter_service.edge.grpc_calls import current_call
+from shaperouter_service.edge.offloading import translated
 from shaperouter_service.edge.tfserving.examples import (
     classifications,
     regressions,
@@ -26,7 +27,6 @@ from shaperouter_service.edge.tfserving.stubs.tensorflow_serving.apis import (
     regression_pb2,
 )
 from shaperouter_service.edge.tfserving.tensors import tensor_to_message, tensors_from_messages
-from shaperouter_service.edge.translation import translated
 from shaperouter_service.errors import InvalidRequestError, Violation, shortened
 from shaperouter_service.inference.calls import InferenceRequest, InferenceResult
 from shaperouter_service.serving.core import Core

@@ -6,7 +6,12 @@ from shaperouter_service.conversation import MessageRules
 from shaperouter_service.errors import Violation
 from shaperouter_service.generation.chat import Chat
 from shaperouter_service.generation.resolution import Given
-from shaperouter_service.text import CONSTRAINTS, ClientTokenizer, ConstraintError, call_grammar
+from shaperouter_service.text import (
+    CONSTRAINTS,
+    ClientTokenizer,
+    ConstraintError,
+    tool_call_grammar,
+)
 
 
 async def grammar_of_options(
@@ -55,7 +60,7 @@ async def grammar_of_calls(
         except ConstraintError as error:
             place = f"tools: the parameters of {name}{error.path}"
             return "", [Violation(field="tools", description=f"{place}: {error}")]
-    grammar = call_grammar(form, schemas, is_single=message.single_call)
+    grammar = tool_call_grammar(form, schemas, is_single=message.single_call)
     try:
         return await tokenizer.grammar("grammar", grammar), []
     except ConstraintError as error:

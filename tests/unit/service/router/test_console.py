@@ -15,7 +15,7 @@ import httpx2 as httpx
 from harness.traffic import decode, prefill
 from shaperouter_service.auth import token_digest
 from shaperouter_service.edge.console import files
-from shaperouter_service.generation.table import OPTIONS
+from shaperouter_service.generation.option_table import OPTIONS
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.traffic import SignatureTraffic, Traffic
 from shaperouter_service.routing.traffic_json import to_json

@@ -8,7 +8,7 @@ from typing import Any
 from shaperouter_service.edge.option_values import option_value
 from shaperouter_service.errors import InvalidRequestError, Violation, shortened
 from shaperouter_service.generation.option import Kind
-from shaperouter_service.generation.table import OPTIONS
+from shaperouter_service.generation.option_table import OPTIONS
 
 # Maximum characters of a name or value from a caller in an error.
 _SHOWN = 64

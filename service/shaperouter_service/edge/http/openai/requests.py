@@ -12,8 +12,8 @@ from shaperouter_service.edge.http.openai.tools import Tools, take_tools
 from shaperouter_service.generation.chat import Chat
 from shaperouter_service.generation.inputs import Input
 from shaperouter_service.generation.option import Needs
+from shaperouter_service.generation.option_table import OPTIONS
 from shaperouter_service.generation.request import GenerationRequest
-from shaperouter_service.generation.table import OPTIONS
 
 # OpenAI's default for completions, which most clients rely on.
 COMPLETION_TOKENS = 16

@@ -18,7 +18,7 @@ from shaperouter_service.edge.inference.grpc.tensors import is_raw
 from shaperouter_service.edge.inference.protocol import EXTENSIONS, OpenInference, check_version
 from shaperouter_service.edge.inference.stubs import grpc_service_pb2 as pb
 from shaperouter_service.edge.inference.stubs import grpc_service_pb2_grpc
-from shaperouter_service.edge.translation import translated
+from shaperouter_service.edge.offloading import translated
 from shaperouter_service.errors import ServiceError
 
 

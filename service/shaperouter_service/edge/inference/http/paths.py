@@ -28,7 +28,7 @@ from shaperouter_service.edge.inference.http.fields import Fields
 from shaperouter_service.edge.inference.http.message_json import json_of
 from shaperouter_service.edge.inference.protocol import EXTENSIONS, OpenInference, check_version
 from shaperouter_service.edge.inference.requests import InferRequest, InferResponse
-from shaperouter_service.edge.translation import MAX_BYTES_AT_ONCE, translated
+from shaperouter_service.edge.offloading import MAX_BYTES_AT_ONCE, translated
 from shaperouter_service.errors import (
     InvalidRequestError,
     ServiceError,

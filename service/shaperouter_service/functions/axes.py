@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shaperouter_service.calls.settings import AxisSettings, FunctionSettings
+from shaperouter_service.functions.settings import AxisSettings, FunctionSettings
 from shaperouter_service.routing.call_ladders import BATCH, AxisLadder, CallLadders
 from shaperouter_service.routing.ladder import Ladder
 from shaperouter_service.tensors.specs import Axis, CallSpec, TensorSpec

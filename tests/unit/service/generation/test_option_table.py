@@ -10,7 +10,7 @@ import pytest
 from harness.requests import ANSWERING, prepared, violations, with_text
 from shaperouter.v1 import generation_pb2
 from shaperouter_service.generation.option import NO_TOKEN, Kind, ModelLimit, Needs, Option
-from shaperouter_service.generation.table import OPTIONS
+from shaperouter_service.generation.option_table import OPTIONS
 
 RANGED = [option for option in OPTIONS.values() if option.range is not None]
 

@@ -6,17 +6,17 @@ from typing import Any
 import structlog
 import tensorflow as tf
 
-from shaperouter_service.calls.axes import GuessedAxes, guess_axes
-from shaperouter_service.calls.function import CapturedWeights, Function, LoadedFunction
-from shaperouter_service.calls.keras_files import load_keras
-from shaperouter_service.calls.operations import stateful
-from shaperouter_service.calls.program import CompiledCallProgram, UncompilableError
-from shaperouter_service.calls.saved_models import load_saved_model
-from shaperouter_service.calls.settings import FunctionSettings, read_settings
-from shaperouter_service.calls.trial import TriedAxes, try_axes
 from shaperouter_service.checkpoints.functions import KERAS_SUFFIX
 from shaperouter_service.compile_cache import Part, Section
 from shaperouter_service.errors import StartupError
+from shaperouter_service.functions.axes import GuessedAxes, guess_axes
+from shaperouter_service.functions.function import CapturedWeights, Function, LoadedFunction
+from shaperouter_service.functions.keras_files import load_keras
+from shaperouter_service.functions.operations import stateful
+from shaperouter_service.functions.program import CompiledCallProgram, UncompilableError
+from shaperouter_service.functions.saved_models import load_saved_model
+from shaperouter_service.functions.settings import FunctionSettings, read_settings
+from shaperouter_service.functions.trial import TriedAxes, try_axes
 from shaperouter_service.models import DeviceKind
 from shaperouter_service.models.call_model import CallModel
 from shaperouter_service.tensors.checking import Sizes

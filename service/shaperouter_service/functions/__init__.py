@@ -1,7 +1,7 @@
 """Models that are called once: their programs, functions from files, and the trial of padding."""
 
-from shaperouter_service.calls.joining import Part, cut, elements, join, merge
-from shaperouter_service.calls.program import (
+from shaperouter_service.functions.joining import Part, cut, elements, join, merge
+from shaperouter_service.functions.program import (
     CallProgram,
     CompiledCallProgram,
     PlainCallProgram,

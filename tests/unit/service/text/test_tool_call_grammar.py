@@ -9,7 +9,7 @@ import pytest
 
 from shaperouter_service.conversation import MessageFormat, MessageRules, ToolCall
 from shaperouter_service.conversation.formats import FORMATS, CallFormat
-from shaperouter_service.text import Tokenizer, call_grammar
+from shaperouter_service.text import Tokenizer, tool_call_grammar
 from shaperouter_service.text.constraints import grammar_of
 
 TOOLS = {
@@ -29,7 +29,7 @@ END, CASES, NEW_TOKENS = 0, 8, 300
 def test_calls_follow_their_schemas(
     tokenizer: Tokenizer, form: CallFormat, *, is_single: bool
 ) -> None:
-    lark = call_grammar(form, TOOLS, is_single=is_single)
+    lark = tool_call_grammar(form, TOOLS, is_single=is_single)
     grammar = grammar_of("grammar", lark, drops_first_space=False)
     vocabulary = tokenizer.constrained_vocabulary(len(tokenizer._tokenizer))
     rules = MessageRules(format=MessageFormat(calls=form), tools=list(TOOLS))

@@ -23,7 +23,7 @@ SOURCES = (
     "decoding",
     "generation/limits.py",
     "generation/option.py",
-    "generation/table.py",
+    "generation/option_table.py",
     "kernels",
     "models",
     "speech/audio/spectrum.py",

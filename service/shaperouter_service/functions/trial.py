@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from shaperouter_service.calls.agreement import disagreement
-from shaperouter_service.calls.axes import GuessedAxes
-from shaperouter_service.calls.function import Call
-from shaperouter_service.calls.joining import Part, cut, join
+from shaperouter_service.functions.agreement import disagreement
+from shaperouter_service.functions.axes import GuessedAxes
+from shaperouter_service.functions.function import Call
+from shaperouter_service.functions.joining import Part, cut, join
 from shaperouter_service.routing.call_ladders import CallLadders
 from shaperouter_service.tensors.checking import Sizes
 from shaperouter_service.tensors.specs import Axis, CallSpec, TensorSpec

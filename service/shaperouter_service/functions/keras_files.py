@@ -8,10 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from shaperouter_service.calls.function import LoadedFunction
-from shaperouter_service.calls.operations import check_operations, operations_of
-from shaperouter_service.calls.saved_models import tensor_spec
 from shaperouter_service.errors import StartupError
+from shaperouter_service.functions.function import LoadedFunction
+from shaperouter_service.functions.operations import check_operations, operations_of
+from shaperouter_service.functions.saved_models import tensor_spec
 
 # Characters of Keras' own error that are shown.
 MAX_ERROR = 500

@@ -1,7 +1,7 @@
-"""Slots: the tokens that a step with proposals reads, one after the other.
+"""Places of the tokens that a step with proposals reads, one after the other.
 
 They are the newest token of each row and the proposals after it. A row without proposals takes one
-slot, and a row that does not advance takes none.
+place, and a row that does not advance takes none.
 """
 
 from typing import Any, NamedTuple
@@ -15,15 +15,15 @@ MAX_PROPOSALS = 7
 MAX_ALL_PROPOSALS = 24
 
 
-class Slots(NamedTuple):
+class StepPlaces(NamedTuple):
     """The places of a step's tokens: the newest token of each row, then its proposals.
 
     Attributes:
-        rows: [M] int32, the row of each slot.
+        rows: [M] int32, the row of each place.
         offsets: [M] int32, its place among the tokens of the row; 0 is the newest token.
         used: [M] bool, the first ones.
-        firsts: [R] int32, the first slot of each row.
-        counts: [R] int32, number of slots of each row.
+        firsts: [R] int32, the first place of each row.
+        counts: [R] int32, number of places of each row.
     """
 
     rows: Any
@@ -33,7 +33,7 @@ class Slots(NamedTuple):
     counts: Any
 
     @classmethod
-    def of(cls, rows: int, alive: tf.Tensor, counts: tf.Tensor) -> "Slots":
+    def of(cls, rows: int, alive: tf.Tensor, counts: tf.Tensor) -> "StepPlaces":
         """Lays out the tokens of a step.
 
         Args:
@@ -43,13 +43,13 @@ class Slots(NamedTuple):
         """
         sizes = tf.where(alive, counts + 1, 0)
         ends = tf.cumsum(sizes)
-        slot = tf.range(slot_count(rows))
-        row = tf.reduce_sum(tf.cast(slot[:, tf.newaxis] >= ends, tf.int32), axis=1)
+        place = tf.range(place_count(rows))
+        row = tf.reduce_sum(tf.cast(place[:, tf.newaxis] >= ends, tf.int32), axis=1)
         firsts = ends - sizes
         inside = tf.minimum(row, rows - 1)
         return cls(
             rows=inside,
-            offsets=tf.where(row < rows, slot - tf.gather(firsts, inside), 0),
+            offsets=tf.where(row < rows, place - tf.gather(firsts, inside), 0),
             used=row < rows,
             firsts=firsts,
             counts=sizes,
@@ -57,16 +57,16 @@ class Slots(NamedTuple):
 
     @property
     def count(self) -> tf.Tensor:
-        """[1] int32, number of used slots."""
+        """[1] int32, number of used places."""
         return tf.reduce_sum(self.counts, keepdims=True)
 
     @property
     def of_rows(self) -> tf.Tensor:
-        """[R, 1 + K] int32, the slots of the rows' tokens; any slots beyond these."""
+        """[R, 1 + K] int32, the places of the rows' tokens; any places beyond these."""
         ahead = self.firsts[:, tf.newaxis] + tf.range(1 + MAX_PROPOSALS)
         return tf.minimum(ahead, self.rows.shape[0] - 1)
 
 
-def slot_count(rows: int) -> int:
-    """Returns M, the slots of a step of R rows."""
+def place_count(rows: int) -> int:
+    """Returns M, the places of a step of R rows."""
     return rows + min(rows * MAX_PROPOSALS, MAX_ALL_PROPOSALS)

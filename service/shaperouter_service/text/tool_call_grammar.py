@@ -8,7 +8,7 @@ from shaperouter_service.conversation import CallFormat
 from shaperouter_service.text.constraints import with_whitespace
 
 
-def call_grammar(
+def tool_call_grammar(
     form: CallFormat, tools: Mapping[str, Mapping[str, Any]], *, is_single: bool
 ) -> str:
     """Writes a grammar of calls, in Lark's syntax.

@@ -9,11 +9,11 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import saved_model_pb2
 
-from shaperouter_service.calls.function import LoadedFunction
-from shaperouter_service.calls.operations import check_operations, operations_of
-from shaperouter_service.calls.settings import FunctionSettings
 from shaperouter_service.checkpoints.functions import SAVED_MODEL
 from shaperouter_service.errors import StartupError
+from shaperouter_service.functions.function import LoadedFunction
+from shaperouter_service.functions.operations import check_operations, operations_of
+from shaperouter_service.functions.settings import FunctionSettings
 from shaperouter_service.tensors.dtypes import DType
 from shaperouter_service.tensors.specs import TensorSpec
 
