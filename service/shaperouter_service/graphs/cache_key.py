@@ -31,7 +31,13 @@ SOURCES = (
 
 
 # The same for models that are called once.
-CALL_SOURCES = ("calls", "decoding/lowering.py", "decoding/tf_internals.py", "kernels", "models")
+CALL_SOURCES = (
+    "decoding/lowering.py",
+    "decoding/tf_internals.py",
+    "functions",
+    "kernels",
+    "models",
+)
 
 
 def cache_key(model: Model) -> CacheKey:

@@ -28,7 +28,7 @@ export class Ladders {
 
 function shown({ has_record: hasRecord, models }) {
   if (!hasRecord) {
-    return [h("p.small", {}, "This router has no record of traffic. Where workers keep their compile cache, run ", h("code", {}, "shaperouterd ladder fit"), ".")];
+    return [h("p.small", {}, "This router cannot read what workers record: it runs apart from them, or without a compile cache (", h("code", {}, "--compile-cache"), "). On a machine with the cache of workers, ", h("code", {}, "shaperouterd ladder fit"), " shows the same.")];
   }
   const fitted = models.filter(({ ladders }) => ladders.length);
   if (!fitted.length) return [h("p.small", {}, "No device time is recorded yet. Workers save what they have served twice a minute.")];

@@ -152,6 +152,12 @@ export class LatticePanel {
     this.inspect();
   }
 
+  /** Shows what costs most again. */
+  leave() {
+    document.activeElement?.blur();
+    this.select(null);
+  }
+
   inspect() {
     // An inspector that is rebuilt under a pointer or a focus would lose its click.
     if (this.inspector.contains(document.activeElement)) return;
@@ -165,13 +171,14 @@ export class LatticePanel {
     const routes = (this.routes ?? []).filter(({ asked, served }) => asked === signature || served === signature);
     const model = this.store.models.get(this.shapes.get(signature).model.name);
     return [
+      h("p", {}, h("button.link", { type: "button", onclick: () => this.leave() }, "What costs most")),
       h("h2", {}, signature),
       h("p.state", {}, h(`span.dot.${total.state}`, { "aria-hidden": "true" }), stateText(total, this.store.workers.size)),
       facts([
         ["Calls", total.calls ? count(total.calls) : undefined],
         ["Device time", total.device_seconds ? seconds(total.device_seconds) : undefined],
         ["On padding", total.padded_seconds ? `${seconds(total.padded_seconds)} (${percent(total.padded_seconds / total.device_seconds)}), which a smaller graph would save` : undefined],
-        ["Stalls", total.stalls ? `${count(total.stalls)}, ${seconds(total.stall_seconds)} of waiting` : undefined],
+        ["Stalls", total.stalls ? `${count(total.stalls)}: no ready graph was large enough, and waiting until this one was compiled took ${seconds(total.stall_seconds)}` : undefined],
         ["Missed", total.missed_seconds ? `${seconds(total.missed_seconds)} of device time lost while it was missing` : undefined],
         ["Traces", total.traces],
         ["Compilations", total.compiles ? count(total.compiles) : undefined],
@@ -217,6 +224,7 @@ export class LatticePanel {
   /** What costs most: the first thing to look at. */
   costs() {
     const all = [...this.store.signatures.keys()].map((signature) => ({ signature, ...this.store.sum(signature) }));
+    for (const each of all) each.missing_seconds = each.state === "ready" ? 0 : each.missed_seconds;
     const list = (title, empty, key, told) => {
       const top = all.filter((each) => each[key] > 0).sort((a, b) => b[key] - a[key]).slice(0, 5);
       return [
@@ -230,6 +238,7 @@ export class LatticePanel {
       h("h2", {}, "What costs most"),
       ...list("Stalls", "No request has waited for a compilation.", "stall_seconds", (each) => `${seconds(each.stall_seconds)} in ${plural(each.stalls, "stall")}`),
       ...list("Padding", "No device time went to padding that a smaller graph would have saved.", "padded_seconds", (each) => `${seconds(each.padded_seconds)}, ${percent(each.padded_seconds / each.device_seconds)} of its time`),
+      ...list("Missing graphs", "No graph is missed.", "missing_seconds", (each) => `would have saved ${seconds(each.missing_seconds)}; select it to warm it`),
       ...list("Device time", "No graph has been called yet.", "device_seconds", (each) => `${seconds(each.device_seconds)} in ${plural(each.calls, "call")}`),
       h("p.small", {}, "Point at a cell, or move with the arrow keys, to see what is known of its graph."),
     ];

@@ -32,7 +32,8 @@ export class Models {
       this.locations,
       (this.state = h("span.small", { role: "status" })),
     );
-    this.element = h("div", {}, this.list, this.form);
+    this.why = h("p.small");
+    this.element = h("div", {}, this.list, this.form, this.why);
   }
 
   update() {
@@ -62,7 +63,9 @@ export class Models {
         ]),
       ),
     );
-    this.form.hidden = !(this.store.client.operator && this.store.client.repository);
+    const { operator, repository } = this.store.client;
+    this.form.hidden = !(operator && repository);
+    say(this.why, !repository ? "To load other models here, start the service with --model-repository." : operator ? "" : "Only operators load and unload models.");
     const names = models.map(({ name, revision }) => `${name} ${revision}`).join();
     if (this.form.hidden || names === this.known) return;
     this.known = names;

@@ -21,8 +21,9 @@ export class RequestsPanel {
     this.text = h("input", { type: "search", id: "requests-text", placeholder: "model, client, worker, id, graph", oninput: () => this.update() });
     this.filter = h("select", { id: "requests-filter", onchange: () => this.update() }, ...Object.entries(FILTERS).map(([key, [name]]) => h("option", { value: key }, name)));
     this.align = h("select", { id: "requests-align", onchange: () => this.update() }, h("option", { value: "start" }, "durations"), h("option", { value: "clock" }, "on the clock"));
+    this.order = h("select", { id: "requests-order", onchange: () => this.update() }, h("option", { value: "newest" }, "newest first"), h("option", { value: "slowest" }, "slowest first"));
     this.body = h("tbody");
-    this.empty = h("p.empty", {}, "No requests yet. The playground can send one.");
+    this.empty = h("p.empty");
     this.scale = h("span.scale");
     fill(
       element,
@@ -35,6 +36,8 @@ export class RequestsPanel {
         this.filter,
         h("label", { for: "requests-align" }, "Bars"),
         this.align,
+        h("label", { for: "requests-order" }, "Order"),
+        this.order,
         h("ul.legend", { "aria-label": "Parts of a request" }, ...PARTS.map(([key, name, help]) => h("li", { title: help }, h(`span.part.${key}`, { "aria-hidden": "true" }), name))),
       ),
       h(
@@ -43,7 +46,7 @@ export class RequestsPanel {
         h(
           "table.waterfall",
           {},
-          h("caption.hidden", {}, "The last hundred requests, newest first"),
+          h("caption.hidden", {}, "The last hundred requests"),
           h("thead", {}, h("tr", {}, ...["Arrived", "Model", "Client", "State", "Tokens"].map((name) => h("th", { scope: "col" }, name)), h("th.wide", { scope: "col" }, "Time ", this.scale), h("th", { scope: "col" }, "Total"), h("th", { scope: "col" }, "Worker"))),
           this.body,
         ),
@@ -54,12 +57,14 @@ export class RequestsPanel {
 
   update() {
     const requests = [...this.store.requests.values()].filter((request) => this.matches(request)).reverse();
+    if (this.order.value === "slowest") requests.sort((a, b) => (b.total_seconds ?? 0) - (a.total_seconds ?? 0));
     const onClock = this.align.value === "clock";
     const first = Math.min(...requests.map((request) => request.arrived_at));
     const last = Math.max(...requests.map((request) => request.arrived_at + (request.total_seconds ?? 0)));
     const span = Math.max(1e-6, onClock ? last - first : Math.max(...requests.map((request) => request.total_seconds ?? 0)));
     say(this.scale, requests.length ? `0 to ${seconds(span)}` : "");
     this.empty.hidden = requests.length > 0;
+    say(this.empty, this.store.requests.size ? "None of the last hundred requests is like this." : "No requests yet. The playground can send one.");
     const shown = new Set(requests.map((request) => request.id));
     for (const [id, row] of this.rows) {
       if (shown.has(id)) continue;
