@@ -18,7 +18,7 @@ from shaperouter_service.compile_cache import CacheKey, CompileCache, Part, chec
 from shaperouter_service.decoding import PrefillProgram
 from shaperouter_service.decoding.tf_internals import named
 from shaperouter_service.graphs import CachedGraphBuilder, cache_key
-from shaperouter_service.graphs.cache_key import SOURCES
+from shaperouter_service.graphs.cache_keys import SOURCES
 from shaperouter_service.models import DeviceKind, Model, load_model
 from shaperouter_service.system.devices import usable_cores
 
@@ -237,7 +237,7 @@ def test_the_key_includes_the_hosts_processor_only_if_it_computes(
     monkeypatch.setattr(model.weights, "device", device)
     names = set()
     for hosts in ({"flags": "avx2", "cores": 8}, {"flags": "avx512f", "cores": 16}):
-        module = "shaperouter_service.graphs.cache_key"
+        module = "shaperouter_service.graphs.cache_keys"
         monkeypatch.setattr(f"{module}.processor", lambda host=hosts: host)
         names.add(cache_key(model).name)
     assert len(names) == keys

@@ -8,7 +8,7 @@ from shaperouter_service.graphs.builder import (
     PlainGraphBuilder,
     lower_here,
 )
-from shaperouter_service.graphs.cache_key import cache_key, call_cache_key
+from shaperouter_service.graphs.cache_keys import cache_key, call_cache_key
 from shaperouter_service.graphs.graph import Graph
 from shaperouter_service.graphs.graph_table import GraphTable, NoCover
 from shaperouter_service.graphs.lowering_process import LoweringProcess
