@@ -100,6 +100,14 @@ def test_tokens_are_the_same_wherever_and_however_often_runs_move(
             if ended or len(found[number]) == requests[number]["max_new_tokens"]:
                 unfinished.remove(number)
     assert found == expected
-    saved = [bench.parts.lanes[model, 1].accepted_tokens for bench in engines]
-    assert [count > 0 for count in saved] == [False, False, True, True]
-    assert engines[1].parts.prefixes.reports[model].hit_tokens > 0
+    # Which of the engines that save work got to save some depends on where runs were cut.
+    accepted = [bench.parts.lanes[model, 1].accepted_tokens for bench in engines]
+    assert accepted[:2] == [0, 0]
+    assert sum(accepted) > 0
+    copied = [
+        report.hit_tokens
+        for bench in engines
+        for name, report in bench.parts.prefixes.reports.items()
+        if name == model
+    ]
+    assert sum(copied) > 0
