@@ -219,7 +219,9 @@ class SimulatedLane(LaneScheduler):
         recorder: TrafficRecorder,
     ) -> None:
         super().__init__(
-            SimpleNamespace(name=costs.model),  # type: ignore[arg-type]
+            SimpleNamespace(  # type: ignore[arg-type]
+                name=costs.model, weights=SimpleNamespace(is_packed=False)
+            ),
             ladders,
             graphs,
             beams=1,

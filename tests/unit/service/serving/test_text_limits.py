@@ -259,7 +259,7 @@ def test_a_text_whose_deadline_passes_while_it_waits_is_never_tokenized(
         held = asyncio.ensure_future(router.generate(text="held".ljust(600)))
         try:
             assert await asyncio.to_thread(holding.wait, 10)
-            error = await router.error(router.generate(text="late".ljust(600), timeout=0.1))
+            error = await router.error(router.generate(text="late".ljust(600), timeout=0.5))
             assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
             await wait_until(
                 lambda: router.metric("requests_total", model="tiny", code="DEADLINE_EXCEEDED") == 1
