@@ -41,7 +41,7 @@ GRAPHS = [
 KILLS, SCRAPED = 4, 15.0
 
 ABSENT, MISSES = "ShaperouterAbsent", "ShaperouterCacheMisses"
-LOST, DOWN = "ShaperouterWorkersLost", "ShaperouterDown"
+LOST, DOWN, RESTARTS = "ShaperouterWorkersLost", "ShaperouterDown", "ShaperouterRestarts"
 
 
 def day(production: Production, story: Story) -> None:
@@ -121,7 +121,10 @@ def more_workers_and_fewer(production: Production, story: Story) -> None:
 
 def lost_worker(production: Production, story: Story) -> None:
     with story.chapter(
-        "A worker's machine dies without a word, with requests on it.", fire={LOST, DOWN}
+        "A worker's machine dies without a word, with requests on it.",
+        fire={LOST, DOWN},
+        # A worker that dies more than once starts again and again.
+        may_fire={RESTARTS},
     ):
         went_on = 'sum(shaperouter_runs_resumed_total{reason="lost"}) > 0'
         for _ in range(KILLS):
