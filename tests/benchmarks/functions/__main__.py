@@ -1,14 +1,15 @@
 """Measures text embeddings by every contestant in turn, and reports the results.
 
-Writes build/bench/functions.json and functions.md; with --publish also the section in
+Writes build/bench/functions.json and functions.md; with --publish also the sections in
 docs/measurements.md.
 """
 
 import argparse
+import platform
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,8 @@ from common.publishing import publish_section
 from common.tables import NOTHING, Spread, Table, Target, quantile, targets_table
 from common.terminal import Tell, console, telling
 
+from .documentation import Search, documentation
+from .rankings import Ranked, rankings_table
 from .workloads import Workload, workloads
 
 MODEL = REPOSITORY / ".venvs" / "tools" / "models" / "all-MiniLM-L6-v2"
@@ -32,7 +35,11 @@ WARM_UPS = 6
 PAUSE = 0.3
 RESULT, REPORT = WORK / "functions.json", WORK / "functions.md"
 HEADING = "## Text embeddings against others (`make bench-functions`)"
+RANKINGS_HEADING = "## Rankings in int8 (`make bench-functions BENCH=--rankings`)"
 BEFORE = "## What was missed, and why"
+QUERIES, PASSAGES = 500, 1000
+# Texts of a call when rankings are compared.
+SEARCHED_TOGETHER = 128
 # Smallest cosine to the embeddings of PyTorch that is right: in float32, and else.
 EXACT, ROUNDED = 0.9999, 0.8
 
@@ -174,6 +181,22 @@ def measure(
         for peer in peers.values():
             peer.close()
     return measured
+
+
+def rank(entries: Sequence[Entry], search: Search, tell: Tell) -> dict[str, Ranked]:
+    """Ranks the passages for each query by the embeddings of each contestant."""
+    texts = [*search.queries, *search.passages]
+    ranked = {}
+    for entry in entries:
+        tell(f"ranking by {entry.label}")
+        vectors: list[list[float]] = []
+        with closing(_started(entry)) as peer:
+            for start in range(0, len(texts), SEARCHED_TOGETHER):
+                call = texts[start : start + SEARCHED_TOGETHER]
+                part = Workload(name="search", label="search", calls=[call], callers=1)
+                vectors += _ask(peer, part, peer.greeting["ways"][0])["vectors"]
+        ranked[entry.label] = Ranked.of(vectors, len(search.queries))
+    return ranked
 
 
 @contextmanager
@@ -352,27 +375,55 @@ def main() -> int:
         choices=labels,
         help="who takes part besides PyTorch; may be given several times (default: all)",
     )
+    parser.add_argument("--rankings", action="store_true", help="compare only rankings")
     parser.add_argument("--publish", action="store_true", help="publish the result in docs/")
     arguments = parser.parse_args()
     wanted = {TORCH.label, *(arguments.contestant or labels)}
     entries = [entry for entry in ENTRIES if entry.label in wanted]
     WORK.mkdir(parents=True, exist_ok=True)
+    failures: Mapping[str, str] = {}
+    if not arguments.rankings:
+        failures = _report_speed(entries, arguments.rounds, publish=arguments.publish)
+    working = [entry for entry in entries if entry.label not in failures]
+    _report_rankings(working, publish=arguments.publish)
+    if arguments.publish:
+        console.print("Published in docs/measurements.md.")
+    return int(bool(failures))
+
+
+def _report_speed(entries: Sequence[Entry], rounds: int, *, publish: bool) -> Mapping[str, str]:
+    """Measures and reports the time of embeddings; returns why contestants failed."""
     found = conditions()
     everything = workloads(MODEL)
     with telling() as tell:
-        measured = measure(entries, everything, arguments.rounds, tell)
-    write_figures({"conditions": found, "rounds": arguments.rounds, **vars(measured)}, RESULT)
+        measured = measure(entries, everything, rounds, tell)
+    write_figures({"conditions": found, "rounds": rounds, **vars(measured)}, RESULT)
     made = tables(measured, entries, everything)
     for table in made:
         table.show(console)
-    parts = [_conditions(found, arguments.rounds), *(table.markdown() for table in made)]
+    parts = [_conditions(found, rounds), *(table.markdown() for table in made)]
     text = "\n\n".join(parts)
     REPORT.write_text(text + "\n", encoding="utf-8")
     console.print(f"Raw figures: {RESULT.relative_to(REPOSITORY)}", style="dim")
-    if arguments.publish:
+    if publish:
         publish_section(HEADING, text, before=BEFORE)
-        console.print("Published in docs/measurements.md.")
-    return int(bool(measured.failures))
+    return measured.failures
+
+
+def _report_rankings(entries: Sequence[Entry], *, publish: bool) -> None:
+    """Compares and reports rankings, which do not depend on how quiet the machine is."""
+    search = documentation(QUERIES, PASSAGES)
+    with telling() as tell:
+        table = rankings_table(rank(entries, search, tell), TORCH.label)
+    table.show(console)
+    if publish:
+        introduction = (
+            f"{len(search.queries)} queries search {len(search.passages)} passages, which "
+            "all-MiniLM-L6-v2 embeds: docstrings of Python\n"
+            f"{platform.python_version()}'s standard library. A query is the first line of one, "
+            "and what follows it is its own\npassage."
+        )
+        publish_section(RANKINGS_HEADING, f"{introduction}\n\n{table.markdown()}", before=BEFORE)
 
 
 def _conditions(found: Mapping[str, Any], rounds: int) -> str:

@@ -30,7 +30,7 @@ class ShaperouterService(Contestant):
         return timed_calls(self._embed, calls, callers)
 
     def _embed(self, texts: Sequence[str]) -> np.ndarray:
-        return np.asarray(self._client.embed(list(texts)).vectors, np.float32)
+        return np.asarray(self._client.embed(list(texts), truncate=True).vectors, np.float32)
 
 
 @contextmanager
