@@ -1,7 +1,7 @@
 """Generates what the client and the documents say of generation options, or checks that it matches.
 
 All of it comes from the service's table of options, `generation/option_table.py`. The client cannot
-import the service, so it has a copy of what it needs:
+import the service, so these files repeat what callers need to know:
 
 - client/shaperouter/_options.py: the typed keyword arguments, and the table of the command.
 - docs/options.md: all options with their values and defaults.

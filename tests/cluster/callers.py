@@ -1,7 +1,8 @@
 """Users, who call all day, try again where clients should, and notice every wrong token.
 
-Runs as a process on a host of its own, with metrics of what users see. Each answer is compared with
-the answer to the same request in the morning: greedy, sampled with its seed, and by beam search.
+Runs as a process on its own host, and exports metrics of requests as users see them. Each answer is
+compared with the answer to the same request in the morning: greedy, sampled with its seed, and by
+beam search.
 """
 
 from __future__ import annotations

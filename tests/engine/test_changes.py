@@ -35,7 +35,7 @@ async def _looks_after_changes(loop: Any) -> None:
         for _ in range(5):
             changes.notify()
         assert loop.woken == count
-        # Both see each change, whoever looks first.
+        # Each watcher sees every change, in whichever order they look.
         await anext(second)
         await anext(first)
 

@@ -219,6 +219,7 @@ class SimulatedLane(LaneScheduler):
         recorder: TrafficRecorder,
     ) -> None:
         super().__init__(
+            # The scheduler asks a model for nothing else, and a real one has weights.
             SimpleNamespace(  # type: ignore[arg-type]
                 name=costs.model, weights=SimpleNamespace(is_packed=False)
             ),

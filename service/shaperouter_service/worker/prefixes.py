@@ -57,7 +57,7 @@ class Prefixes:
         """Chooses the runs whose prompts one call may read.
 
         All of them begin to read at the same position. A run waits if an earlier one reads
-        at least half of what it has to read, and then copies that.
+        at least half of the tokens that it needs; it copies them afterwards.
 
         Args:
             waiting: Runs with an unread prompt; at least one.
@@ -142,7 +142,7 @@ class Prefixes:
         return rest < other
 
     def _repeats(self, run: Run, shared: Shared, earlier: dict[Run, Shared]) -> bool:
-        """Whether an earlier run reads most of what this one still has to read.
+        """Whether an earlier run reads at least half of the tokens that this one lacks.
 
         What is left then must take fewer or shorter pieces, or both are read in one call.
         """
