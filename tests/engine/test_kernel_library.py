@@ -4,11 +4,13 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import structlog
 import tensorflow as tf
 
-from harness.engine import GOLDENS, Bench, Golden, assert_equals, few_rungs
+from harness.engine import GOLDENS, Bench, Golden, assert_equals, few_rungs, last_logits
+from harness.kernels import compiled
 from shaperouter_service import kernels
 from shaperouter_service.errors import StartupError
 from shaperouter_service.kernels import KernelsUnavailableError, library, selection
@@ -17,6 +19,9 @@ from shaperouter_service.kernels.selfcheck import attention, require, text_atten
 from shaperouter_service.models import load_model
 
 pytestmark = pytest.mark.usefixtures("native_kernels")
+
+# A family of each kind.
+ONE_OF_EACH_KIND = ("gpt2-untied", "opt-pre", "gemma2", "t5-gated")
 
 
 @pytest.fixture
@@ -126,8 +131,8 @@ def test_an_engine_serves_without_a_usable_library(
     assert fault in line["reason"]
 
 
-# One of each kind of family; all other tests run with the kernels.
-@pytest.mark.parametrize("name", ["gpt2-untied", "opt-pre", "gemma2", "t5-gated"])
+# All other tests run with the kernels.
+@pytest.mark.parametrize("name", ONE_OF_EACH_KIND)
 def test_answers_equal_the_reference_without_kernels(name: str) -> None:
     golden = Golden.read(name)
     bench = Bench({name: golden.directory}, slots=2, ladders=few_rungs, kernels="off")
@@ -152,6 +157,19 @@ def test_weights_of_fewer_bits_are_served_and_reported(name: str, dtype: str) ->
     full = load_model(name, golden.directory, "float32", packed=True)
     assert message.weight_bytes < full.weight_bytes
     assert message.parameters == full.parameters
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH_KIND)
+def test_probabilities_in_bfloat16_are_close_to_the_reference(name: str) -> None:
+    golden = Golden.read(name)
+    model = load_model(name, golden.directory, "bfloat16", packed=True)
+    case = golden.probabilities[0]
+    logits = compiled(lambda prompt: last_logits(model, prompt, golden.source(case)))
+    prompt = tf.constant([golden.prompt(case)])
+    found = tf.nn.softmax(logits(prompt) / case["temperature"])[0].numpy()
+    expected = np.asarray(case["probabilities"])
+    # Numbers have 8 significant bits.
+    assert np.abs(found - expected).max() <= 0.1 * expected.max()
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int4"])

@@ -27,7 +27,8 @@ def test_products_equal_the_reference_for_any_number_of_rows(
     if dtype in (tf.int8, INT4):
         x = whole_bytes(rng, MAX_ROWS, inputs)
     else:
-        x = rng.standard_normal((MAX_ROWS, inputs), np.float32)
+        # What rounding to the weights' type leaves as it is.
+        x = rng.standard_normal((MAX_ROWS, inputs)).astype(dtype.as_numpy_dtype).astype(np.float32)
     matrix = rng.standard_normal((inputs, columns), np.float32)
     bias = rng.standard_normal(columns, np.float32)
     panels = pack(matrix, np.dtype(dtype.as_numpy_dtype))
@@ -126,6 +127,15 @@ def test_with_whole_numbers_rows_are_rounded_by_groups(dtype: tf.DType) -> None:
         half_steps[:, start : start + GROUP] = np.abs(group).max(axis=1, keepdims=True) / 254
     assert np.all(error <= 1.001 * half_steps @ np.abs(unpack(panels)))
     assert error.any()
+
+
+def test_with_bfloat16_rows_are_rounded_to_the_nearest() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((9, 301), np.float32)
+    panels = pack(rng.standard_normal((301, 37), np.float32), np.dtype(tf.bfloat16.as_numpy_dtype))
+    multiply = compiled(lambda x, values: kernels.linear(x, values, panels.shape))
+    rounded = tf.cast(tf.cast(x, tf.bfloat16), tf.float32)
+    np.testing.assert_array_equal(multiply(x, panels.values), multiply(rounded, panels.values))
 
 
 # Embeddings have eight bits or more.

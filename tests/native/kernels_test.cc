@@ -30,15 +30,16 @@ using shaperouter::AddNorm;
 using shaperouter::Attention;
 using shaperouter::BlockCount;
 using shaperouter::Embedding;
-using shaperouter::IsRounded;
 using shaperouter::kBlock;
 using shaperouter::kBlockBytes;
 using shaperouter::kGroup;
 using shaperouter::kNibbleOffset;
+using shaperouter::kPair;
 using shaperouter::kPanelColumns;
 using shaperouter::kQuad;
 using shaperouter::kScaled;
 using shaperouter::Kernels;
+using shaperouter::PairCount;
 using shaperouter::PanelCount;
 using shaperouter::PanelSize;
 using shaperouter::Pool;
@@ -138,16 +139,31 @@ double Activated(double x, Activation activation) {
   return 0;
 }
 
+// The upper half of a float, which is a number of bfloat16.
+uint16_t UpperHalf(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return static_cast<uint16_t>(bits >> 16);
+}
+
+float Widened(uint16_t half) {
+  const uint32_t bits = uint32_t{half} << 16;
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
 // A product of random numbers, and what it should come to.
 class Case {
  public:
   Case(size_t rows, size_t inputs, size_t columns, WeightType type, unsigned seed,
        Activation activation = Activation::kNone)
       : x_(rows * inputs),
-        // With the inputs that fill up the last quad, or the last block.
-        depth_(type == WeightType::kInt8   ? QuadCount(inputs) * kQuad
-               : type == WeightType::kInt4 ? BlockCount(inputs) * kBlock
-                                           : inputs),
+        // With the inputs that fill up the last pair, quad or block.
+        depth_(type == WeightType::kBFloat16 ? PairCount(inputs) * kPair
+               : type == WeightType::kInt8   ? QuadCount(inputs) * kQuad
+               : type == WeightType::kInt4   ? BlockCount(inputs) * kBlock
+                                             : inputs),
         type_(type),
         weights_(PanelCount(columns) * depth_ * kPanelColumns),
         bytes_(new unsigned char[PanelCount(columns) * PanelSize(type, inputs)]()),
@@ -158,11 +174,12 @@ class Case {
     std::mt19937 random(seed);
     std::uniform_real_distribution<float> number(-1, 1);
     for (size_t at = 0; at < x_.size(); ++at) {
-      x_[at] = number(random);
-      // What rounding to bytes leaves as it is: the first of each group makes its factor 1 / 64.
-      if (IsRounded(type)) {
-        x_[at] = (at % inputs % kGroup == 0 ? 127 : std::round(x_[at] * 127)) / 64;
-      }
+      const float value = number(random);
+      // What rounding leaves as it is; of bytes, the first of each group makes its factor 1 / 64.
+      x_[at] = type == WeightType::kFloat32    ? value
+               : type == WeightType::kBFloat16 ? std::round(value * 128) / 128
+               : at % inputs % kGroup == 0     ? 127.0f / 64
+                                               : std::round(value * 127) / 64;
     }
     for (size_t at = 0; at < columns; ++at) {
       scales_[at] = type == WeightType::kInt8 ? 0.01f : 1;
@@ -206,8 +223,10 @@ class Case {
   size_t At(size_t input, size_t column) const {
     const size_t start = column / kPanelColumns * depth_ * kPanelColumns;
     const size_t lane = column % kPanelColumns;
-    if (type_ != WeightType::kInt8) return start + input * kPanelColumns + lane;
-    return start + input / kQuad * kPanelColumns * kQuad + lane * kQuad + input % kQuad;
+    const size_t beside = type_ == WeightType::kBFloat16 ? kPair  // inputs
+                          : type_ == WeightType::kInt8   ? kQuad
+                                                         : 1;
+    return start + (input / beside * kPanelColumns + lane) * beside + input % beside;
   }
 
   // Writes a weight in its type, and returns what that holds.
@@ -218,13 +237,9 @@ class Case {
         std::memcpy(bytes_.get() + 4 * at, &value, 4);
         return value;
       case WeightType::kBFloat16: {
-        uint32_t bits;
-        std::memcpy(&bits, &value, 4);
-        const auto half = static_cast<uint16_t>(bits >> 16);
+        const uint16_t half = UpperHalf(value);
         std::memcpy(bytes_.get() + 2 * at, &half, 2);
-        bits = uint32_t{half} << 16;
-        std::memcpy(&value, &bits, 4);
-        return value;
+        return Widened(half);
       }
       case WeightType::kInt8: {
         const auto byte = static_cast<int8_t>(std::lround(value * 127));
@@ -238,9 +253,7 @@ class Case {
             input / kBlock * kBlockBytes;
         // The scales of neighbours differ.
         const float scale = static_cast<float>(1 + (input / kScaled + column) % 7) / 512;
-        uint32_t bits;
-        std::memcpy(&bits, &scale, 4);
-        const auto half = static_cast<uint16_t>(bits >> 16);
+        const uint16_t half = UpperHalf(scale);
         std::memcpy(block + (of_block / kScaled * kPanelColumns + lane) * 2, &half, 2);
         const int32_t whole = std::clamp<int32_t>(static_cast<int32_t>(std::lround(value * 8)), -8, 7);
         const size_t quad = of_block / kQuad;
@@ -379,7 +392,7 @@ void EveryNumberOfRows(const Kernels& kernels, const Pool& pool) {
 
 void ManyRows(const Kernels& kernels, const Pool& pool) {
   for (const size_t rows : {128, 511}) {
-    for (const WeightType type : {WeightType::kFloat32, WeightType::kInt8, WeightType::kInt4}) {
+    for (const WeightType type : kTypes) {
       Case one(rows, 1030, 70, type, 1);
       Multiply(one.product(), kernels, pool);
       one.Check();
@@ -448,6 +461,7 @@ void QueriesDoNotDependOnOthers(const Kernels& kernels, const Pool& pool) {
                            kPlaces * kSize,
                            &start,
                            &end,
+                           nullptr,
                            true,
                            nullptr,
                            nullptr,
@@ -533,17 +547,45 @@ void RowsAreRoundedByGroups(const Kernels& kernels, const Pool& pool) {
   }
 }
 
-// With weights of four bits, every instruction set gives the same bits, whatever the rows are.
+// Numbers become the nearest that bfloat16 has; of two, the one whose last bit is 0.
+void RowsAreRoundedToBFloat16(const Kernels& kernels, const Pool& pool) {
+  constexpr float kStep = 1.0f / 128, kLittle = 1.0f / (1 << 20);
+  constexpr float kNumbers[][2] = {{1 + kStep / 2, 1},
+                                   {1 + kStep / 2 + kLittle, 1 + kStep},
+                                   {1 + 3 * kStep / 2, 1 + 2 * kStep},
+                                   {1 + 3 * kStep / 2 - kLittle, 1 + kStep},
+                                   {2 - kLittle, 2}};
+  for (size_t rows = 1; rows <= 20; ++rows) {
+    for (const float sign : {1.0f, -1.0f}) {
+      Case one(rows, 37, 21, WeightType::kBFloat16, static_cast<unsigned>(rows));
+      const auto fill = [&](size_t which) {
+        for (size_t at = 0; at < rows * 37; ++at) {
+          one.x()[at] = sign * kNumbers[at % std::size(kNumbers)][which];
+        }
+        Multiply(one.product(), kernels, pool);
+      };
+      fill(1);
+      const std::vector<float> expected(one.out().data(), one.out().data() + rows * 21);
+      fill(0);
+      CHECK(std::memcmp(expected.data(), one.out().data(), rows * 21 * sizeof(float)) == 0);
+    }
+  }
+}
+
+// With weights of bfloat16 and of four bits, every instruction set gives the same bits, whatever the
+// rows are.
 void InstructionSetsAgree(const Kernels& kernels, const Pool& pool) {
-  for (const size_t rows : {1, 7, 40}) {
-    Case one(rows, 1100, 83, WeightType::kInt4, static_cast<unsigned>(rows));
-    std::mt19937 random(1);
-    std::normal_distribution<float> number;
-    for (size_t at = 0; at < rows * 1100; ++at) one.x()[at] = number(random);
-    Multiply(one.product(), shaperouter::kPortableKernels, pool);
-    std::vector<float> expected(one.out().data(), one.out().data() + rows * 83);
-    Multiply(one.product(), kernels, pool);
-    CHECK(std::memcmp(expected.data(), one.out().data(), rows * 83 * sizeof(float)) == 0);
+  for (const WeightType type : {WeightType::kBFloat16, WeightType::kInt4}) {
+    for (const size_t rows : {1, 7, 40}) {
+      Case one(rows, 1101, 83, type, static_cast<unsigned>(rows));
+      std::mt19937 random(1);
+      std::normal_distribution<float> number;
+      for (size_t at = 0; at < rows * 1101; ++at) one.x()[at] = number(random);
+      Multiply(one.product(), shaperouter::kPortableKernels, pool);
+      const std::vector<float> expected(one.out().data(), one.out().data() + rows * 83);
+      Multiply(one.product(), kernels, pool);
+      CHECK(std::memcmp(expected.data(), one.out().data(), rows * 83 * sizeof(float)) == 0);
+    }
   }
 }
 
@@ -698,6 +740,7 @@ int main() {
     ActivationsAreExact(kernels, two.pool());
     WhatIsNoNumberStaysInItsRow(kernels, two.pool());
     RowsAreRoundedByGroups(kernels, two.pool());
+    RowsAreRoundedToBFloat16(kernels, two.pool());
     InstructionSetsAgree(kernels, two.pool());
     SeveralAtATime(kernels, two.pool());
     SeveralAtATime(kernels, one.pool());

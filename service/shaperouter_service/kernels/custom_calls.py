@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 
 from shaperouter_service.kernels.library import VERSION
-from shaperouter_service.kernels.panels import BLOCK, GROUP, QUAD, SCALED
+from shaperouter_service.kernels.panels import BLOCK, GROUP, PAIR, QUAD, SCALED
 
 # Version of the XlaCallModule operation, which defines its arguments and attributes.
 _CALL_MODULE_VERSION = 9
@@ -53,7 +53,7 @@ def linear(
 ) -> tf.Tensor:
     """Multiplies rows by a packed matrix.
 
-    With weights of eight or four bits, rows are rounded to int8, too.
+    With bfloat16 weights, rows are rounded to bfloat16, too; with fewer bits, to int8.
 
     Args:
         x: [M, I] float32.
@@ -264,6 +264,8 @@ def sum_tokens(x: tf.Tensor, starts: tf.Tensor) -> tf.Tensor:
 def _row_size(dtype: tf.DType, inputs: int) -> int:
     """Number of 4-byte words of an arranged row; the same as RowSize in native/product.h."""
     groups = math.ceil(inputs / GROUP)
+    if dtype == tf.bfloat16:
+        return math.ceil(inputs / PAIR) * PAIR
     if dtype == tf.int8:
         return math.ceil(inputs / QUAD) + 2 * groups
     if dtype == tf.uint8:

@@ -13,9 +13,9 @@ import numpy as np
 
 from shaperouter_service.kernels.aligned import aligned
 
-# Columns of a panel, inputs of one byte product, and inputs of a row that share a factor when the
-# row is rounded to bytes; the same as in native/product.h.
-PANEL_COLUMNS, QUAD, GROUP = 16, 4, 128
+# Columns of a panel, inputs of one product of bfloat16 and of bytes, and inputs of a row that share
+# a factor when the row is rounded to bytes; the same as in native/product.h.
+PANEL_COLUMNS, PAIR, QUAD, GROUP = 16, 2, 4, 128
 # For weights of four bits, as in native/product.h: inputs of a column that share a scale, inputs of
 # a block, and lines of 64 bytes in a block. The first line has the scales.
 SCALED, BLOCK, BLOCK_LINES = 32, 64, 9
@@ -34,10 +34,11 @@ class Panels:
     """A packed matrix, or a stack of L packed matrices of one shape.
 
     Attributes:
-        values: [ceil(O / PANEL_COLUMNS), I, PANEL_COLUMNS]; int8 [ceil(O / PANEL_COLUMNS),
-            ceil(I / QUAD), PANEL_COLUMNS, QUAD]; for four bits, uint8 [ceil(O / PANEL_COLUMNS),
-            ceil(I / BLOCK), BLOCK_LINES, LINE], see native/product.h. Columns and inputs are
-            padded with zeros. In a stack, an axis L precedes these axes, and those of `scales`.
+        values: float32 [ceil(O / PANEL_COLUMNS), I, PANEL_COLUMNS]; bfloat16 [ceil(O /
+            PANEL_COLUMNS), ceil(I / PAIR), PANEL_COLUMNS, PAIR]; int8 likewise, with QUAD; for four
+            bits, uint8 [ceil(O / PANEL_COLUMNS), ceil(I / BLOCK), BLOCK_LINES, LINE], see
+            native/product.h. Columns and inputs are padded with zeros. In a stack, an axis L
+            precedes these axes, and those of `scales`.
         scales: [O] float32, factors of the columns; None where they are 1, and for four bits, whose
             blocks have their own.
         shape: [I, O], the shape of one matrix.
@@ -63,8 +64,11 @@ class Panels:
             blocks = math.ceil(inputs / BLOCK)
             values = aligned((*stack, count, blocks, BLOCK_LINES, LINE), np.dtype(np.uint8))
             return cls(values=values, scales=None, shape=shape)
-        if dtype != np.int8:
+        if dtype == np.float32:
             values = aligned((*stack, count, inputs, PANEL_COLUMNS), dtype)
+            return cls(values=values, scales=None, shape=shape)
+        if dtype != np.int8:
+            values = aligned((*stack, count, math.ceil(inputs / PAIR), PANEL_COLUMNS, PAIR), dtype)
             return cls(values=values, scales=None, shape=shape)
         values = aligned((*stack, count, math.ceil(inputs / QUAD), PANEL_COLUMNS, QUAD), dtype)
         scales = aligned((*stack, columns), np.dtype(np.float32))

@@ -102,11 +102,9 @@ def unpack(panels: Panels) -> np.ndarray:
     if panels.values.dtype == np.uint8:
         return _unpack_blocks(panels.values)[:inputs, :columns]
     values = panels.values.astype(np.float32)
-    if panels.scales is None:
-        return values.transpose(1, 0, 2).reshape(inputs, -1)[:, :columns]
-    matrix = values.transpose(1, 3, 0, 2).reshape(-1, len(values) * PANEL_COLUMNS)
-    scaled: np.ndarray = matrix[:inputs, :columns] * panels.scales
-    return scaled
+    by_input = values.reshape(*values.shape[:3], -1).transpose(1, 3, 0, 2)
+    matrix: np.ndarray = by_input.reshape(-1, len(values) * PANEL_COLUMNS)[:inputs, :columns]
+    return matrix if panels.scales is None else matrix * panels.scales
 
 
 def _unpack_blocks(values: np.ndarray) -> np.ndarray:

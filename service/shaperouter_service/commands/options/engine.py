@@ -86,10 +86,10 @@ engine_options = options_of(
         default="auto",
         help="Data type of the weights. auto is bfloat16 on a GPU and float32 elsewhere. On a CPU "
         "with the native kernels, everything else is float32, except that inputs of products "
-        "with int8 or int4 weights are rounded to 8 bits in groups of 128. int4 weights share a "
-        "scale in groups of 32; embeddings then stay in int8. Without the kernels, caches and "
-        "computations use this type too; bfloat16 is then slower, and int8 and int4 are not "
-        "available.",
+        "with bfloat16 weights are rounded to bfloat16, and those with int8 or int4 weights to 8 "
+        "bits in groups of 128. int4 weights share a scale in groups of 32; embeddings then stay "
+        "in int8. Without the kernels, caches and computations use this type too; bfloat16 is then "
+        "slower, and int8 and int4 are not available.",
     ),
     option(
         "--kernels",

@@ -99,6 +99,10 @@ bool ArePanels(const ffi::AnyBuffer& weights, WeightType type, int64_t inputs) {
     return dimensions.size() == 5 && dimensions[2] == static_cast<int64_t>(BlockCount(inputs)) &&
            dimensions[3] * dimensions[4] == static_cast<int64_t>(kBlockBytes);
   }
+  if (type == WeightType::kBFloat16) {
+    return dimensions.size() == 5 && dimensions[2] == static_cast<int64_t>(PairCount(inputs)) &&
+           dimensions[3] == kPanelColumns && dimensions[4] == kPair;
+  }
   if (type == WeightType::kInt8) {
     return dimensions.size() == 5 && dimensions[2] == static_cast<int64_t>(QuadCount(inputs)) &&
            dimensions[3] == kPanelColumns && dimensions[4] == kQuad;
@@ -335,12 +339,14 @@ ffi::Error Sum(XlaPool pool, Matrix x, Counts starts, ffi::Result<Matrix> out) {
 // One weight of a panel.
 float Weight(const void* weights, WeightType type, size_t panel, size_t inputs, size_t input,
              size_t column) {
-  const size_t at = (panel * inputs + input) * kPanelColumns + column;
   switch (type) {
     case WeightType::kFloat32:
-      return static_cast<const float*>(weights)[at];
+      return static_cast<const float*>(weights)[(panel * inputs + input) * kPanelColumns + column];
     case WeightType::kBFloat16: {
-      const uint32_t bits = uint32_t{static_cast<const uint16_t*>(weights)[at]} << 16;
+      const size_t pair = panel * PairCount(inputs) + input / kPair;
+      const uint16_t half = static_cast<const uint16_t*>(
+          weights)[(pair * kPanelColumns + column) * kPair + input % kPair];
+      const uint32_t bits = uint32_t{half} << 16;
       float value;
       std::memcpy(&value, &bits, sizeof value);
       return value;

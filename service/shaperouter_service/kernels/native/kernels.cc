@@ -18,7 +18,10 @@ class Runnable {
 #if defined(__x86_64__)
     __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")) {
-      if (__builtin_cpu_supports("avx512vnni")) Add(kAvx512VnniKernels);
+      if (__builtin_cpu_supports("avx512vnni")) {
+        if (__builtin_cpu_supports("avx512bf16")) Add(kAvx512Bf16Kernels);
+        Add(kAvx512VnniKernels);
+      }
       Add(kAvx512Kernels);
     }
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) Add(kAvx2Kernels);

@@ -13,7 +13,7 @@
 namespace shaperouter {
 
 // Version of all that graphs and packed weights rely on: names, operands and layouts.
-constexpr int kVersion = 10;
+constexpr int kVersion = 11;
 
 // The functions of one instruction set. Calls for one product, or for one attention, may run in
 // parallel if their ranges do not overlap; all blocks are arranged before the first panel is
@@ -47,6 +47,7 @@ extern const Kernels kPortableKernels;
 extern const Kernels kAvx2Kernels;
 extern const Kernels kAvx512Kernels;
 extern const Kernels kAvx512VnniKernels;
+extern const Kernels kAvx512Bf16Kernels;
 // Clang before 16 offers dot products only if the whole file is compiled for them.
 #elif defined(__aarch64__) && (!defined(__clang__) || __clang_major__ >= 16)
 #define SHAPEROUTER_NEON_DOT

@@ -64,6 +64,7 @@ inline Ints SumsOfDots(Dots dots, int32_t offset) {
 }
 }  // namespace
 
+#include "widening.inc"
 #include "kernels.inc"
 
 #if defined(__clang__)

@@ -54,6 +54,7 @@ inline Ints SumsOfDots(Dots dots, int32_t) {
 }
 }  // namespace
 
+#include "widening.inc"
 #include "kernels.inc"
 
 #if defined(__clang__)

@@ -62,6 +62,7 @@ inline Ints SumsOfDots(Dots dots, int32_t) {
 }
 }  // namespace
 
+#include "widening.inc"
 #include "kernels.inc"
 
 const shaperouter::Kernels shaperouter::kPortableKernels = {

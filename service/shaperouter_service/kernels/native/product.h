@@ -10,6 +10,8 @@ namespace shaperouter {
 
 // Columns of a panel: 16 floats of one input fill a cache line.
 constexpr size_t kPanelColumns = 16;
+// Inputs of one product of bfloat16: a panel's numbers of two inputs fill a cache line.
+constexpr size_t kPair = 2;
 // Inputs of one byte product: a panel's bytes of four inputs fill a cache line.
 constexpr size_t kQuad = 4;
 // Inputs of a row that share a factor when the row is rounded to bytes.
@@ -32,6 +34,11 @@ enum class Activation { kNone, kRelu, kGelu, kGeluTanh, kSilu };
 
 // out = activation(scale * (x * weights) + bias), with a scale and a bias for each column.
 //
+// With bfloat16 weights, x is rounded to bfloat16, too, to the nearest, ties to even. Products are
+// exact in floats: they have 16 significant bits. Of each two inputs, the second is added first, as
+// processors with such products do. So all instruction sets give the same bits, unless a number is
+// below the smallest normal one: some take it for zero.
+//
 // With int8 weights, x is rounded to int8, too, from -127 to 127: each group of a row has the
 // factor that makes its largest number 127. Products and sums of bytes are exact; the sums of the
 // groups are scaled and added up in floats.
@@ -41,7 +48,7 @@ enum class Activation { kNone, kRelu, kGelu, kGeluTanh, kSilu };
 // inputs, which has 15, is exact, too. So the sums of each 128 inputs have the same bits on every
 // processor, and so have the whole sums, as they are scaled and added with two roundings.
 //
-// Every sum is computed in the order of the inputs, whatever the number of rows, so a row's results
+// Every sum is computed in the order of the inputs, or of their pairs, whatever the number of rows, so a row's results
 // depend neither on the other rows nor on how the work was split.
 struct Product {
   size_t rows;     // M
@@ -49,8 +56,9 @@ struct Product {
   size_t columns;  // O
 
   const float* x;  // [M, I]
-  // Panels, the last one padded with zeros: [ceil(O / 16), I, 16]; for int8, from -127 to 127,
-  // [ceil(O / 16), ceil(I / 4), 16, 4], with the inputs padded with zeros, too; for int4, blocks,
+  // Panels, the last one padded with zeros: [ceil(O / 16), I, 16]; for bfloat16,
+  // [ceil(O / 16), ceil(I / 2), 16, 2], with the inputs padded with zeros, too; for int8, from -127
+  // to 127, [ceil(O / 16), ceil(I / 4), 16, 4], and for int4, blocks,
   // [ceil(O / 16), ceil(I / 64), kBlockBytes], padded likewise.
   const void* weights;
   WeightType type;
@@ -65,13 +73,13 @@ struct Product {
 constexpr size_t PanelCount(size_t columns) {
   return (columns + kPanelColumns - 1) / kPanelColumns;
 }
+constexpr size_t PairCount(size_t inputs) { return (inputs + kPair - 1) / kPair; }
 constexpr size_t QuadCount(size_t inputs) { return (inputs + kQuad - 1) / kQuad; }
 constexpr size_t GroupCount(size_t inputs) { return (inputs + kGroup - 1) / kGroup; }
 constexpr size_t BlockCount(size_t inputs) { return (inputs + kBlock - 1) / kBlock; }
 
-constexpr bool IsRounded(WeightType type) {
-  return type == WeightType::kInt8 || type == WeightType::kInt4;
-}
+// Whether rows are rounded to numbers of fewer bits.
+constexpr bool IsRounded(WeightType type) { return type != WeightType::kFloat32; }
 
 // Bytes of a panel.
 constexpr size_t PanelSize(WeightType type, size_t inputs) {
@@ -79,7 +87,7 @@ constexpr size_t PanelSize(WeightType type, size_t inputs) {
     case WeightType::kFloat32:
       return inputs * kPanelColumns * 4;
     case WeightType::kBFloat16:
-      return inputs * kPanelColumns * 2;
+      return PairCount(inputs) * kPair * kPanelColumns * 2;
     case WeightType::kInt8:
       return QuadCount(inputs) * kQuad * kPanelColumns;
     case WeightType::kInt4:
@@ -88,16 +96,19 @@ constexpr size_t PanelSize(WeightType type, size_t inputs) {
   return 0;
 }
 
-// Number of 4-byte words of an arranged row.
+// Number of 4-byte words of an arranged row: the most that any instruction set needs.
 constexpr size_t RowSize(WeightType type, size_t inputs) {
   switch (type) {
+    case WeightType::kFloat32:
+      return inputs;
+    case WeightType::kBFloat16:
+      return PairCount(inputs) * kPair;
     case WeightType::kInt8:
       return QuadCount(inputs) + 2 * GroupCount(inputs);
     case WeightType::kInt4:
       return BlockCount(inputs) * (kBlock / kQuad + kBlock / kScaled) + GroupCount(inputs);
-    default:
-      return inputs;
   }
+  return 0;
 }
 
 }  // namespace shaperouter
