@@ -29,7 +29,7 @@ from .under_load import Level, Loaded
 
 ROUNDS = 5
 LOAD = "load"
-# Measured only on request: float32 and int8 are what the targets and most peers are about.
+# Measured only on request: of bfloat16, the targets are about GPT-2.
 EXTRA = (Name.QWEN3_BFLOAT16,)
 HEADING = "## Families against others (`make bench-families`)"
 BEFORE = "## What was missed, and why"

@@ -1,14 +1,14 @@
-"""Models with random weights of three families' shapes, drawn from a seed.
+"""Models with random weights of four families' shapes, drawn from a seed.
 
 Weights are in bfloat16, as most checkpoints are published; contestants that compute in float32 get
-the same values.
+the same values. Those of GPT-2 are in float32, as `make bench` has them.
 """
 
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
+from common.checkpoint import END_TOKEN, SMALL, TINY, VOCABULARY, Size
+from common.checkpoint import make_checkpoint as make_gpt2
 from common.paths import WORK
 from common.protocol import token_text
 
@@ -41,6 +43,8 @@ class Shape:
         special_tokens: The same by their roles in tokenizer_config.json.
         tensors: Its weights.
         embeddings: Name of the embeddings, which the head shares.
+        write: Writes the checkpoint to a directory, unless it exists; None for one of `config`,
+            `special_tokens`, `tensors` and `embeddings`.
     """
 
     name: str
@@ -51,6 +55,7 @@ class Shape:
     special_tokens: Mapping[str, str]
     tensors: Callable[[], Iterator[Tensor]]
     embeddings: str
+    write: Callable[[Path], None] | None = None
 
     @property
     def has_encoder(self) -> bool:
@@ -80,6 +85,9 @@ class Shape:
 def make_checkpoint(shape: Shape) -> None:
     """Writes the checkpoint in the Hugging Face layout, unless it exists."""
     directory = shape.checkpoint
+    if shape.write is not None:
+        shape.write(directory)
+        return
     if directory.exists():
         return
     unfinished = directory.with_name(f"{directory.name}.unfinished")
@@ -306,6 +314,19 @@ def _marian(*, layers: int, width: int, heads: int, inner: int, tokens: int) -> 
     )
 
 
+def _gpt2(size: Size) -> dict[str, Any]:
+    return {
+        "vocabulary": VOCABULARY,
+        "special": {END_TOKEN: token_text(END_TOKEN)},
+        "special_tokens": {},
+        "embeddings": "transformer.wte.weight",
+        "tensors": lambda: iter(()),
+        "config": {"model_type": "gpt2"},
+        "write": partial(make_gpt2, size=size),
+    }
+
+
+GPT2 = Shape(name="gpt2-small", label="GPT-2 small", **_gpt2(SMALL))
 QWEN3 = Shape(
     name="qwen3-0.6b",
     label="Qwen3-0.6B",
@@ -324,6 +345,7 @@ MARIAN = Shape(
     **_marian(layers=6, width=512, heads=8, inner=2048, tokens=58_101),
 )
 # Small models to try out the benchmark; their figures have no meaning.
+TINY_GPT2 = Shape(name="gpt2-tiny", label="tiny GPT-2", **_gpt2(TINY))
 TINY_QWEN3 = Shape(
     name="qwen3-tiny",
     label="tiny Qwen3",

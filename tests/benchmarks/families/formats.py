@@ -19,8 +19,10 @@ class Format(StrEnum):
     GGUF_F32 = "F32.gguf"
     GGUF_BF16 = "BF16.gguf"
     GGUF_Q8 = "Q8_0.gguf"
+    GGUF_Q4 = "Q4_0.gguf"
     OPENVINO_F32 = "openvino-fp32"
     OPENVINO_INT8 = "openvino-int8"
+    OPENVINO_INT4 = "openvino-int4"
 
 
 def path_of(shape: Shape, kind: Format) -> Path:
@@ -86,7 +88,7 @@ def _gguf(kind: str) -> Callable[[Path, Path], _Command]:
     )
 
 
-def _openvino(kind: str) -> Callable[[Path, Path], _Command]:
+def _openvino(kind: str, *options: str) -> Callable[[Path, Path], _Command]:
     return lambda checkpoint, output: (
         ".venvs/bench-openvino",
         [
@@ -95,6 +97,7 @@ def _openvino(kind: str) -> Callable[[Path, Path], _Command]:
             "openvino",
             "--task=text-generation-with-past",
             f"--weight-format={kind}",
+            *options,
             f"--model={checkpoint}",
             str(output),
         ],
@@ -106,6 +109,9 @@ _COMMANDS: Mapping[Format, Callable[[Path, Path], _Command]] = {
     Format.GGUF_F32: _gguf("F32"),
     Format.GGUF_BF16: _gguf("BF16"),
     Format.GGUF_Q8: _gguf("Q8_0"),
+    Format.GGUF_Q4: _gguf("Q4_0"),
     Format.OPENVINO_F32: _openvino("fp32"),
     Format.OPENVINO_INT8: _openvino("int8"),
+    # All matrices of layers, symmetric like those of llama.cpp's Q4_0; embeddings are in 8 bits.
+    Format.OPENVINO_INT4: _openvino("int4", "--sym", "--group-size=128", "--ratio=1.0"),
 }

@@ -1,4 +1,4 @@
-"""Writes a Qwen3 checkpoint as GGUF: python -m families.gguf_checkpoint DIRECTORY FILE TYPE.
+"""Writes Qwen3 or GPT-2 as GGUF: python -m families.gguf_checkpoint DIRECTORY FILE TYPE.
 
 llama.cpp's own converter is a script of its repository, which no package contains; this one writes
 the same tensors, without a tokenizer.
@@ -7,7 +7,9 @@ the same tensors, without a tokenizer.
 import argparse
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import gguf
 import ml_dtypes
@@ -17,33 +19,74 @@ from safetensors.numpy import load_file
 # safetensors reads bfloat16 if NumPy knows the type.
 assert ml_dtypes.bfloat16
 
-# Names in the checkpoint and in GGUF; those of layers begin with "model.layers.N." and "blk.N.".
+# Names in the checkpoint and in GGUF, by the family; those of layers begin with a prefix and the
+# layer's number.
 NAMES = {
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
+    "qwen3": {
+        "model.embed_tokens": "token_embd",
+        "model.norm": "output_norm",
+        "input_layernorm": "attn_norm",
+        "post_attention_layernorm": "ffn_norm",
+        "self_attn.q_proj": "attn_q",
+        "self_attn.k_proj": "attn_k",
+        "self_attn.v_proj": "attn_v",
+        "self_attn.o_proj": "attn_output",
+        "self_attn.q_norm": "attn_q_norm",
+        "self_attn.k_norm": "attn_k_norm",
+        "mlp.gate_proj": "ffn_gate",
+        "mlp.up_proj": "ffn_up",
+        "mlp.down_proj": "ffn_down",
+    },
+    "gpt2": {
+        "transformer.wte": "token_embd",
+        "transformer.wpe": "position_embd",
+        "transformer.ln_f": "output_norm",
+        "ln_1": "attn_norm",
+        "ln_2": "ffn_norm",
+        "attn.c_attn": "attn_qkv",
+        "attn.c_proj": "attn_output",
+        "mlp.c_fc": "ffn_up",
+        "mlp.c_proj": "ffn_down",
+    },
 }
+PREFIX = re.compile(r"(?:model\.layers|transformer\.h)\.(\d+)\.")
+# GPT-2 stores these with inputs first.
+TRANSPOSED = {"attn_qkv", "attn_output", "ffn_up", "ffn_down"}
+# Positions are looked up, not multiplied.
+EXACT = {"position_embd"}
 FILE_TYPES = {
     "F32": gguf.LlamaFileType.ALL_F32,
     "BF16": gguf.LlamaFileType.MOSTLY_BF16,
     "Q8_0": gguf.LlamaFileType.MOSTLY_Q8_0,
+    "Q4_0": gguf.LlamaFileType.MOSTLY_Q4_0,
 }
 
 
 def write(directory: Path, path: Path, kind: str) -> None:
     """Writes the file; norms stay in float32, as in all GGUF files."""
     config = json.loads((directory / "config.json").read_text())
-    writer = gguf.GGUFWriter(path, "qwen3")
+    family = config["model_type"]
+    writer = gguf.GGUFWriter(path, family)
+    {"qwen3": _describe_qwen3, "gpt2": _describe_gpt2}[family](writer, config)
+    writer.add_vocab_size(config["vocab_size"])
+    writer.add_tokenizer_model("no_vocab")
+    writer.add_file_type(FILE_TYPES[kind])
+    for name, tensor in load_file(directory / "model.safetensors").items():
+        prefix, stem, suffix = _name(name, NAMES[family])
+        values = tensor.astype(np.float32)
+        if family == "gpt2" and values.ndim > 1 and stem in TRANSPOSED:
+            values = np.ascontiguousarray(values.T)
+        is_exact = values.ndim == 1 or stem in EXACT
+        stored = gguf.GGMLQuantizationType["F32" if is_exact else kind]
+        quantized = gguf.quants.quantize(values, stored)
+        writer.add_tensor(f"{prefix}{stem}.{suffix}", quantized, raw_dtype=stored)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def _describe_qwen3(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
     writer.add_block_count(config["num_hidden_layers"])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
@@ -54,24 +97,22 @@ def write(directory: Path, path: Path, kind: str) -> None:
     writer.add_value_length(config["head_dim"])
     writer.add_rope_freq_base(config["rope_theta"])
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_vocab_size(config["vocab_size"])
-    writer.add_tokenizer_model("no_vocab")
-    writer.add_file_type(FILE_TYPES[kind])
-    for name, tensor in load_file(directory / "model.safetensors").items():
-        values = tensor.astype(np.float32)
-        stored = gguf.GGMLQuantizationType[kind if values.ndim > 1 else "F32"]
-        writer.add_tensor(_name(name), gguf.quants.quantize(values, stored), raw_dtype=stored)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
 
 
-def _name(name: str) -> str:
-    found = re.fullmatch(r"(?:model\.layers\.(\d+)\.)?(.+)\.weight", name)
-    assert found
-    layer, rest = found.groups()
-    return f"{f'blk.{layer}.' if layer else ''}{NAMES[rest]}.weight"
+def _describe_gpt2(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
+    writer.add_block_count(config["n_layer"])
+    writer.add_context_length(config["n_positions"])
+    writer.add_embedding_length(config["n_embd"])
+    writer.add_feed_forward_length(4 * config["n_embd"])
+    writer.add_head_count(config["n_head"])
+    writer.add_layer_norm_eps(1e-5)
+
+
+def _name(name: str, names: Mapping[str, str]) -> tuple[str, str, str]:
+    """The prefix with the layer's number, the name without it, and what it is."""
+    layer = PREFIX.match(name)
+    stem, suffix = name[layer.end() if layer else 0 :].rsplit(".", 1)
+    return (f"blk.{layer[1]}." if layer else ""), names[stem], suffix
 
 
 if __name__ == "__main__":

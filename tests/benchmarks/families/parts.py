@@ -7,7 +7,17 @@ from enum import StrEnum
 import numpy as np
 from generation.workloads import BEAMS, PROMPT_LENGTHS, SEQUENCES, Kind, Workload
 
-from .checkpoint import BART, MARIAN, QWEN3, TINY_BART, TINY_MARIAN, TINY_QWEN3, Shape
+from .checkpoint import (
+    BART,
+    GPT2,
+    MARIAN,
+    QWEN3,
+    TINY_BART,
+    TINY_GPT2,
+    TINY_MARIAN,
+    TINY_QWEN3,
+    Shape,
+)
 from .formats import Format
 
 SEED = 1
@@ -20,7 +30,11 @@ RARELY = 3
 class Name(StrEnum):
     """The names of the parts, on the command line and in the JSON file."""
 
+    GPT2_BFLOAT16 = "gpt2-bfloat16"
+    GPT2_INT8 = "gpt2-int8"
+    GPT2_INT4 = "gpt2-int4"
     QWEN3_INT8 = "qwen3-int8"
+    QWEN3_INT4 = "qwen3-int4"
     QWEN3_BFLOAT16 = "qwen3-bfloat16"
     QWEN3_FLOAT32 = "qwen3-float32"
     BART = "bart"
@@ -56,11 +70,13 @@ class Goal:
         kind: Kind of the workloads.
         others: The others.
         limit: Maximum of the ratio.
+        length: Length of the prompts; None for all.
     """
 
     kind: Kind
     others: Sequence[Entry]
     limit: float
+    length: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,11 +154,16 @@ def _openvino(name: str, written: Format, *options: str) -> Entry:
 
 def parts(*, tiny: bool = False) -> list[Part]:
     """All parts, in order; tiny ones have small models, to try out the benchmark."""
-    qwen3, bart, marian = (TINY_QWEN3, TINY_BART, TINY_MARIAN) if tiny else (QWEN3, BART, MARIAN)
+    gpt2, qwen3 = (TINY_GPT2, TINY_QWEN3) if tiny else (GPT2, QWEN3)
+    bart, marian = (TINY_BART, TINY_MARIAN) if tiny else (BART, MARIAN)
     int8 = [
         _llamacpp("Q8_0", Format.GGUF_Q8),
         _openvino("int8", Format.OPENVINO_INT8),
         _ctranslate2("int8"),
+    ]
+    int4 = [
+        _llamacpp("Q4_0", Format.GGUF_Q4),
+        _openvino("int4", Format.OPENVINO_INT4),
     ]
     exact = [
         _llamacpp("F32", Format.GGUF_F32),
@@ -180,8 +201,54 @@ def parts(*, tiny: bool = False) -> list[Part]:
         workloads=_source_workloads(bart),
         goals=[Goal(kind=kind, others=[fastest], limit=0.9) for kind in (Kind.GREEDY, Kind.BEAMS)],
     )
+    small = replace(decoder, shape=gpt2, workloads=_decoder_workloads(gpt2))
+    short, long = PROMPT_LENGTHS
     return [
+        replace(
+            small,
+            name=Name.GPT2_BFLOAT16,
+            title=f"{gpt2.label}, bfloat16",
+            entries=[_ours("bfloat16"), default := _openvino("bfloat16", Format.OPENVINO_F32)],
+            goals=[
+                Goal(kind=kind, others=[default], limit=0.9) for kind in (Kind.GREEDY, Kind.EIGHT)
+            ],
+        ),
+        replace(
+            small,
+            name=Name.GPT2_INT8,
+            title=f"{gpt2.label}, int8",
+            goals=[
+                Goal(kind=kind, others=int8, limit=limit, length=length)
+                for kind, length, limit in (
+                    (Kind.GREEDY, short, 0.8),
+                    (Kind.GREEDY, long, 0.65),
+                    (Kind.EIGHT, None, 0.7),
+                )
+            ],
+        ),
+        replace(
+            small,
+            name=Name.GPT2_INT4,
+            title=f"{gpt2.label}, int4",
+            entries=[_ours("int4"), q4 := _llamacpp("Q4_0", Format.GGUF_Q4)],
+            goals=[
+                Goal(kind=kind, others=[q4], limit=limit, length=length)
+                for kind, length, limit in (
+                    (Kind.GREEDY, short, 0.85),
+                    (Kind.GREEDY, long, 0.7),
+                    (Kind.EIGHT, short, 0.45),
+                    (Kind.EIGHT, long, 0.5),
+                )
+            ],
+        ),
         decoder,
+        replace(
+            decoder,
+            name=Name.QWEN3_INT4,
+            title=f"{qwen3.label}, int4",
+            entries=[_ours("int4"), *int4],
+            goals=[Goal(kind=kind, others=int4, limit=0.8) for kind in (Kind.GREEDY, Kind.EIGHT)],
+        ),
         replace(
             decoder,
             name=Name.QWEN3_BFLOAT16,

@@ -104,7 +104,8 @@ def part_targets(part: Part, measured: Measured) -> Iterator[Target]:
     """The targets of a part."""
     for goal in part.goals:
         for workload in part.workloads:
-            if workload.kind is goal.kind:
+            length = len(workload.prompts[0])
+            if workload.kind is goal.kind and goal.length in (None, length):
                 yield _target(part, measured, goal, workload)
 
 
