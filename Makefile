@@ -244,6 +244,9 @@ bench-console: setup $(TOOLS)/.ready ## Measures the console before 64 workers a
 bench-depth: setup ## Measures what the number of layers costs to trace, compile and run graphs.
 	PYTHONPATH=$(BENCHMARKS) $(BIN)/python tests/benchmarks/depth.py $(BENCH)
 
+bench-steps: setup ## Measures decode steps beside the time that memory takes, on short and long graphs.
+	@PYTHONPATH=$(BENCHMARKS) $(BIN)/python tests/benchmarks/steps.py $(BENCH)
+
 bench-prefill: setup ## Measures what long prompts cost running streams, and prefills of several short prompts.
 	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/prefill.py
 

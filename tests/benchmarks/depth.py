@@ -78,7 +78,7 @@ def _steps(program: DecodeProgram) -> Callable[[], None]:
     state = batch.state
 
     def call() -> None:
-        batch.state = state
+        batch.advance(state, state)
         program(batch, range(program.rows), STEPS)
 
     return call

@@ -1,0 +1,145 @@
+"""Time of a decode step, beside the time that reading its weights and its cache takes.
+
+Uses random weights of the shapes of GPT-2 large and of Qwen3-0.6B, on a CPU with the native
+kernels. Measures steps of rows with 100 tokens, on a graph that just fits them and on one of many
+more positions, in turn with the memory's bandwidth.
+
+Run by ``make bench-steps``.
+"""
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from families.checkpoint import QWEN3
+from families.checkpoint import make_checkpoint as make_family
+from generation.bandwidth import MemoryReader
+
+from common.checkpoint import Size, make_checkpoint
+from common.paths import WORK
+from shaperouter_service import kernels
+from shaperouter_service.decoding import Batch, DecodeProgram, Options
+from shaperouter_service.models import Model, load_model
+
+ROUNDS = 7
+TOKENS, STEPS = 100, 16
+ROWS = (1, 8)
+SHORT = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A model to measure.
+
+    Attributes:
+        label: Label in the table.
+        directory: Its checkpoint.
+        make: Writes the checkpoint, unless it exists.
+        long: Positions of the long graph.
+    """
+
+    label: str
+    directory: Path
+    make: Callable[[], None]
+    long: int
+
+
+LARGE = WORK / "gpt2-large"
+SUBJECTS = {
+    "gpt2-large": Subject(
+        label="GPT-2 large",
+        directory=LARGE,
+        make=lambda: make_checkpoint(LARGE, Size(layers=36, width=1280, heads=20)),
+        long=1024,
+    ),
+    "qwen3-0.6b": Subject(
+        label="Qwen3-0.6B",
+        directory=QWEN3.checkpoint,
+        make=lambda: make_family(QWEN3),
+        long=4096,
+    ),
+}
+DTYPES = ("int4", "int8", "bfloat16", "float32")
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(prog="make bench-steps", description=__doc__)
+    parser.add_argument("--only", choices=SUBJECTS, action="append", help="a model to measure")
+    parser.add_argument("--dtype", choices=DTYPES, action="append", help="a type to measure")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds in turn (default: 7)")
+    arguments = parser.parse_args()
+    print(f"Kernels: {kernels.choose('auto')}", flush=True)
+    reader = MemoryReader(os.cpu_count() or 1)
+    print("| model | rows | short, ms | long, ms | long ÷ short | floor, ms | short ÷ floor |")
+    print("|---|---|---|---|---|---|---|", flush=True)
+    for name in arguments.only or SUBJECTS:
+        subject = SUBJECTS[name]
+        subject.make()
+        for dtype in arguments.dtype or DTYPES:
+            _measure(subject, dtype, reader, arguments.rounds)
+
+
+def _measure(subject: Subject, dtype: str, reader: MemoryReader, rounds: int) -> None:
+    model = load_model(subject.label, subject.directory, dtype, packed=True)
+    calls = {
+        (rows, length): _steps(model, rows, length)
+        for rows in ROWS
+        for length in (SHORT, subject.long)
+    }
+    times: dict[tuple[int, int], list[float]] = {shape: [] for shape in calls}
+    speeds = []
+    for _ in range(rounds):
+        speeds.append(reader.bytes_per_second())
+        for shape, call in calls.items():
+            begun = time.perf_counter()
+            call()
+            times[shape].append((time.perf_counter() - begun) / STEPS)
+    for rows in ROWS:
+        read = model.weight_bytes + rows * TOKENS * model.kv_cache_bytes_per_token
+        short, long = times[rows, SHORT], times[rows, subject.long]
+        floors = [read / speed for speed in speeds]
+        print(
+            f"| {subject.label}, {dtype} | {rows} | {1000 * statistics.median(short):.1f} "
+            f"| {1000 * statistics.median(long):.1f} | {_ratio(long, short)} "
+            f"| {1000 * statistics.median(floors):.1f} | {_ratio(short, floors)} |",
+            flush=True,
+        )
+
+
+def _ratio(times: list[float], others: list[float]) -> str:
+    """The median of the ratios of each round, and the least and the greatest."""
+    ratios = [mine / other for mine, other in zip(times, others, strict=True)]
+    return f"{statistics.median(ratios):.2f} ({min(ratios):.2f}–{max(ratios):.2f})"
+
+
+def _steps(model: Model, rows: int, length: int) -> Callable[[], None]:
+    program = DecodeProgram("decode", model, rows=rows, beams=1, length=length)
+    program.trace()
+    program.compile()
+    batch = Batch.of_shape(model, program.shape, beams=1)
+    rng = np.random.default_rng(0)
+    for row in range(rows):
+        prompt = rng.integers(model.family.vocab_size, size=TOKENS).tolist()
+        batch.begin(row, prompt, Options.of(max_new_tokens=STEPS + 2, num_beams=1), [1])
+    state = batch.state
+
+    def call() -> None:
+        batch.advance(state, state)
+        program(batch, range(rows), STEPS)
+
+    call()
+    return call
+
+
+if __name__ == "__main__":
+    main()
+    sys.stdout.flush()
+    # As in the service: an interpreter may crash if it ends while TensorFlow's threads run.
+    os._exit(0)
