@@ -19,6 +19,7 @@
     ├── QueueFullError           RESOURCE_EXHAUSTED   the queue of a worker's lane is full
     ├── TextQueueFullError       RESOURCE_EXHAUSTED   too much text waits to be tokenized
     ├── RecordingMemoryError     RESOURCE_EXHAUSTED   recordings take too much memory
+    ├── ExhaustedError           RESOURCE_EXHAUSTED   the process has no memory or files left
     ├── StoppingError            UNAVAILABLE          the process is stopping
     ├── OverloadedError          RESOURCE_EXHAUSTED   the request would wait too long
     ├── DeadlineTooShortError    DEADLINE_EXCEEDED    the request cannot finish in time
@@ -33,6 +34,7 @@
     StartupError                 exit code 78         a model, an option or a port is unusable
 """
 
+import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -327,6 +329,33 @@ class RecordingMemoryError(ServiceError):
             f"recordings take too much memory: limit {limit} bytes{of}; "
             "send the request again later"
         )
+
+
+class ExhaustedError(ServiceError):
+    """The process lacks memory or file descriptors, which are free again when other work ends."""
+
+    code = Code.RESOURCE_EXHAUSTED
+    reason = "PROCESS_EXHAUSTED"
+    retry_after = 1.0
+
+    def __init__(self, what: str) -> None:
+        """Takes what is used up."""
+        super().__init__(f"the service has no {what} left; send the request again later")
+
+    @classmethod
+    def of(cls, error: Exception) -> Self | None:
+        """The error for one that Python or the system has raised; None if it has another cause."""
+        if isinstance(error, MemoryError):
+            return cls("memory")
+        what = _EXHAUSTED.get(error.errno or 0) if isinstance(error, OSError) else None
+        return None if what is None else cls(what)
+
+
+_EXHAUSTED = {
+    errno.EMFILE: "file descriptors",
+    errno.ENFILE: "file descriptors",
+    errno.ENOMEM: "memory",
+}
 
 
 class StoppingError(ServiceError):

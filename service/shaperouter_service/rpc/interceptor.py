@@ -12,7 +12,7 @@ import structlog
 from google.protobuf.message import DecodeError, Message
 from grpc import aio
 
-from shaperouter_service.errors import ServiceError
+from shaperouter_service.errors import ExhaustedError, ServiceError
 from shaperouter_service.rpc import malformed
 from shaperouter_service.rpc.handlers import Context, Handler, parsing, surrounded
 from shaperouter_service.rpc.status import abort, request_id_of
@@ -82,6 +82,8 @@ class ErrorInterceptor(aio.ServerInterceptor):
                 ids = {"request_id": request_id} if request_id else {}
                 log.exception("unexpected exception", method=method, **ids)
                 _release(error)
+                if exhausted := ExhaustedError.of(error):
+                    await abort(context, exhausted)
                 await context.abort(
                     grpc.StatusCode.INTERNAL,
                     "internal error; see the service's log",

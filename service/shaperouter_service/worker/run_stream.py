@@ -8,7 +8,13 @@ from typing import TypeAlias
 import structlog
 
 from shaperouter.v1 import worker_pb2
-from shaperouter_service.errors import Code, RelayedError, ServiceError, StoppingError
+from shaperouter_service.errors import (
+    Code,
+    ExhaustedError,
+    RelayedError,
+    ServiceError,
+    StoppingError,
+)
 from shaperouter_service.rpc.outbox import Outbox
 from shaperouter_service.rpc.status import to_status
 from shaperouter_service.system.drain import Drain
@@ -127,10 +133,10 @@ class RunStream:
                 except ServiceError as error:
                     events.fail(error)
                 # The error is the run's own, and must not end the others.
-                except Exception:
+                except Exception as error:
                     log.exception("unexpected exception", request_id=start.request.request_id)
                     text = "internal error; see the service's log"
-                    events.fail(RelayedError(Code.INTERNAL, text))
+                    events.fail(ExhaustedError.of(error) or RelayedError(Code.INTERNAL, text))
                 await events.all_sent()
         except StoppingError as error:
             events.fail(error)

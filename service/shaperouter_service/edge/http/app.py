@@ -19,6 +19,7 @@ from shaperouter_service.edge.http.openai.generation import Generations
 from shaperouter_service.edge.http.openai.models import ModelList
 from shaperouter_service.edge.http.openai.responses import Responses
 from shaperouter_service.edge.http.openai.speech import Speech
+from shaperouter_service.errors import ExhaustedError, ServiceError
 from shaperouter_service.serving.core import Core
 from shaperouter_service.serving.gate import Gate
 from shaperouter_service.telemetry.http_calls import HttpMetrics
@@ -49,7 +50,7 @@ def make_app(
         return JSONResponse({"status": "ready" if is_ready else "not ready"}, status)
 
     def failed(
-        request: Request, error: HttpError, headers: Mapping[str, str] | None = None
+        request: Request, error: ServiceError, headers: Mapping[str, str] | None = None
     ) -> Response:
         """The answer in the form of the door that the path belongs to."""
         path = request.url.path
@@ -69,6 +70,8 @@ def make_app(
     async def defect(request: Request, error: Exception) -> Response:
         """Answers a request that met a defect of the service."""
         log.error("defect in a call", method=request.method, path=request.url.path, exc_info=error)
+        if exhausted := ExhaustedError.of(error):
+            return failed(request, exhausted)
         message = "internal error; the log of the service has more"
         return failed(request, HttpError(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", message))
 

@@ -16,6 +16,7 @@ from shaperouter_service.errors import (
     DeadlinePassedError,
     DeadlineTooShortError,
     DeadlyRequestError,
+    ExhaustedError,
     FixedModelsError,
     GraphFailedError,
     GraphRefusedError,
@@ -135,6 +136,13 @@ ERRORS: list[tuple[ServiceError, int, str, float | None, list[str]]] = [
         "RECORDING_MEMORY_FULL",
         1.0,
         ["limit 500 bytes of one client"],
+    ),
+    (
+        ExhaustedError("memory"),
+        code_pb2.RESOURCE_EXHAUSTED,
+        "PROCESS_EXHAUSTED",
+        1.0,
+        ["no memory left"],
     ),
     (
         QueueFullError("gpt2", 256),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -137,6 +138,27 @@ def test_an_error_follows_the_tokens_before_it_and_has_its_details(play: Play) -
         assert any("RetryInfo" in detail.type_url for detail in peer.status(1).details)
 
     play(fail, scenario)
+
+
+@pytest.mark.parametrize(
+    ("error", "lacking"),
+    [(OSError(errno.EMFILE, "Too many open files"), "file descriptors"), (MemoryError(), "memory")],
+)
+def test_a_run_that_meets_an_exhausted_worker_may_go_to_another(
+    play: Play, error: Exception, lacking: str
+) -> None:
+    async def serve(start: worker_pb2.RunStart, send: Send) -> None:
+        raise error
+
+    async def scenario(peer: Peer) -> None:
+        peer.start(1)
+        await wait_until(lambda: bool(peer.updates.get(1)))
+        # Routers try another worker after this status only.
+        assert peer.status(1).code == QueueFullError.code
+        assert f"no {lacking} left" in peer.status(1).message
+        assert any("RetryInfo" in detail.type_url for detail in peer.status(1).details)
+
+    play(serve, scenario)
 
 
 def test_a_defect_in_one_run_ends_no_other(play: Play) -> None:
