@@ -68,7 +68,11 @@ class Header:
         text = file.read(size)
         if _digest(text) != digest:
             raise DamagedFileError("its header was changed or truncated")
-        return cls(**json.loads(text))
+        try:
+            return cls(**json.loads(text))
+        # It is intact, so another version has written it.
+        except (TypeError, ValueError, RecursionError):
+            raise DamagedFileError("its header is not of this version") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +117,10 @@ def read(path: Path) -> Contents:
         compressed = file.read()
     if _digest(compressed).hex() != header.digest:
         raise DamagedFileError("its payload was changed or truncated")
-    payload = zlib.decompress(compressed)
+    try:
+        payload = zlib.decompress(compressed)
+    except zlib.error as error:
+        raise DamagedFileError(f"its payload is not compressed: {error}") from None
     return Contents(payload=payload, seconds=header.seconds, details=header.details)
 
 

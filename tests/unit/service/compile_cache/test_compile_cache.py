@@ -1,9 +1,11 @@
 """The compile cache: complete files or none, and no failure because of the disk."""
 
 import errno
+import hashlib
 import json
 import os
 import shutil
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -107,6 +109,17 @@ def _replace_by_link(path: Path) -> None:
     path.symlink_to(path.parent)
 
 
+def _write_as_another_version(path: Path) -> None:
+    content = path.read_bytes()
+    prefix = struct.Struct(f"<{len(checksummed_file.MAGIC)}s32sI")
+    size = prefix.unpack_from(content)[2]
+    header = json.loads(content[prefix.size : prefix.size + size]) | {"further": 1}
+    written = json.dumps(header).encode()
+    digest = hashlib.blake2b(written, digest_size=32).digest()
+    start = prefix.pack(checksummed_file.MAGIC, digest, len(written))
+    path.write_bytes(start + written + content[prefix.size + size :])
+
+
 DAMAGE = [
     _truncate,
     _empty,
@@ -114,6 +127,7 @@ DAMAGE = [
     _replace_by_directory,
     _replace_by_foreign_file,
     _replace_by_link,
+    _write_as_another_version,
 ]
 
 
