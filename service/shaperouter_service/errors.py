@@ -345,7 +345,9 @@ class ExhaustedError(ServiceError):
     @classmethod
     def of(cls, error: Exception) -> Self | None:
         """The error for one that Python or the system has raised; None if it has another cause."""
-        if isinstance(error, MemoryError):
+        # The loader of shared libraries tells a lack of memory only in words.
+        unmapped = isinstance(error, ImportError) and "failed to map segment" in str(error)
+        if unmapped or isinstance(error, MemoryError):
             return cls("memory")
         what = _EXHAUSTED.get(error.errno or 0) if isinstance(error, OSError) else None
         return None if what is None else cls(what)

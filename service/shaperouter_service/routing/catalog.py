@@ -291,14 +291,16 @@ def view_of(snapshot: Snapshot, now: float) -> WorkerView:
         left = needs - graph.state_seconds
         if state is GraphState.QUEUED:
             left = needs * (1 + next(queued) // threads)
+        # The worker knows best how fast it makes graphs, which it may only have to load. Those of
+        # older versions do not say it.
+        left = graph.left_seconds or max(OVERDUE * needs, left)
         views[signature] = GraphView(
             signature=signature,
             state=state,
             missed_seconds=graph.recent_missed_seconds,
             would_save_seconds=graph.would_save_seconds,
             served_seconds=graph.recent_served_seconds,
-            # A compilation that is already overdue is expected to take a little longer still.
-            ready_at=now + max(OVERDUE * needs, left) if state.on_the_way else 0.0,
+            ready_at=now + left if state.on_the_way else 0.0,
             retry_at=now + graph.retry_seconds,
             refused=graph.error if state is GraphState.COLD else "",
         )

@@ -155,10 +155,12 @@ class WorkerView:
             return now
         if graph is not None and graph.state.on_the_way:
             return max(now, graph.ready_at)
-        waiting = sum(1 for other in self.graphs.values() if other.state.on_the_way)
-        rounds = 1 + waiting // self.compile_threads
-        start = now if graph is None else max(now, graph.retry_at)
-        return start + rounds * self.costs.compile_seconds(signature)
+        # It begins when a thread is free, behind all that are on the way.
+        ends = sorted(each.ready_at for each in self.graphs.values() if each.state.on_the_way)
+        start = ends[-self.compile_threads] if len(ends) >= self.compile_threads else now
+        if graph is not None:
+            start = max(start, graph.retry_at)
+        return max(now, start) + self.costs.compile_seconds(signature)
 
     def busy(self, besides: tuple[str, int]) -> int:
         """Number of other lanes and queues of calls that use the device now.

@@ -241,6 +241,19 @@ def test_a_graph_on_the_way_is_expected_from_what_others_took() -> None:
     assert sorted(view.ready_at for view in views.values()) == [0.0, 100.4, 102.5]
 
 
+def test_a_graph_is_expected_when_its_worker_expects_it_and_another_one_behind_it() -> None:
+    needs = 40.0
+    graphs = [
+        graph("worker-0", "gpt2", 16, make_seconds=needs),
+        graph("worker-0", "gpt2", 24, state=GraphState.COMPILING, left_seconds=0.2),
+        graph("worker-0", "gpt2", 32, state=GraphState.QUEUED, left_seconds=0.5),
+    ]
+    view = view_of(snapshot("worker-0", "gpt2", graphs=graphs), now=100.0)
+    assert sorted(each.ready_at for each in view.graphs.values()) == [0.0, 100.2, 100.5]
+    cold = dataclasses.replace(graphs[0].signature, length=64)
+    assert view.ready_at(cold, 100.0) == pytest.approx(100.5 + needs, rel=0.1)
+
+
 def test_the_only_model_need_not_be_named() -> None:
     assert Catalog(["gpt2"]).resolve("") == "gpt2"
 

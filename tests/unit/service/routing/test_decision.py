@@ -99,8 +99,9 @@ def test_a_wider_lane_serves_fewer_beams_when_it_will_be_ready_sooner() -> None:
         coming = GraphView(
             signature=wide, state=GraphState.COMPILING, ready_at=NOW + soon, retry_at=NOW
         )
-        graphs = {**view.graphs, wide: coming}
-        taken = decided(shape(num_beams=2), [dataclasses.replace(view, graphs=graphs)]).taken
+        # Another thread is free for the narrow one.
+        beside = dataclasses.replace(view, graphs={**view.graphs, wide: coming}, compile_threads=2)
+        taken = decided(shape(num_beams=2), [beside]).taken
         assert taken.decode == (wide if soon == 1.0 else narrow)
 
 
