@@ -17,7 +17,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper test-lm-eval fuzz sanitize test-arm lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak chaos soak-http flood bench bench-t5 bench-functions bench-load bench-overload bench-texts bench-router bench-depth bench-prefill bench-prefix bench-speculation bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-changing bench-large bench-schemas bench-families bench-whisper gpu-export rules release rehearse-images check-dashboard draw-dashboard draw-console bench-console test-cluster simulate simulate-costs simulate-reality clean
+.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper test-lm-eval fuzz sanitize test-arm fuzz-coverage lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak chaos soak-http flood bench bench-t5 bench-functions bench-load bench-overload bench-texts bench-router bench-depth bench-prefill bench-prefix bench-speculation bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-changing bench-large bench-schemas bench-families bench-whisper gpu-export rules release rehearse-images check-dashboard draw-dashboard draw-console bench-console test-cluster simulate simulate-costs simulate-reality clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -135,8 +135,25 @@ sanitize: build/sanitized/address,undefined build/sanitized/thread ## Runs the n
 test-arm: setup ## Runs the test of the native kernels on an emulated ARM processor (Debian packages; minutes).
 	PYTHONPATH=tests $(BIN)/python -m native.arm
 
-fuzz: setup ## Sends 10,000 mutated requests, and reads 2,000 mutated checkpoints and tokenizers.
-	FUZZ_REQUESTS=10000 FUZZ_FILES=2000 $(BIN)/python -m pytest tests/fuzz
+# Numbers of mutated requests, of mutated files of models, and of mutated inputs of all parsers.
+FUZZ = FUZZ_REQUESTS=10000 FUZZ_FILES=2000 FUZZ_INPUTS=100000
+
+fuzz: setup ## Sends 10,000 mutated requests, reads 2,000 mutated checkpoints and tokenizers, and parses 100,000 mutated inputs.
+	$(FUZZ) $(BIN)/python -m pytest tests/fuzz
+
+.venvs/fuzz/.ready: tests/fuzz/coverage.lock | $(VENV)/.ready
+	@echo "==> Making $(@D)"
+	$(PYTHON) -m venv --without-pip $(@D)
+	$(BIN)/python -m pip --python $(@D)/bin/python install --disable-pip-version-check --quiet --require-hashes -r $<
+	@touch $@
+
+# Seconds for each parser.
+FUZZ_SECONDS ?= 30
+COVERAGE = PYTHONPATH=tests:$$(echo .venvs/fuzz/lib/python3.*/site-packages) TF_CPP_MIN_LOG_LEVEL=3 \
+	$(BIN)/python tests/fuzz/coverage_guided.py
+
+fuzz-coverage: setup .venvs/fuzz/.ready ## Searches each parser for inputs that it neither reads nor refuses, guided by coverage; FUZZ_SECONDS=30 for each.
+	for parser in tests/fuzz/corpus/*; do $(COVERAGE) $$(basename $$parser) $(FUZZ_SECONDS) || exit 1; done
 
 lint: setup $(PROTO_VENV)/.ready ## Checks style, types, imports, protos and generated files.
 	$(BIN)/ruff check .
@@ -380,6 +397,7 @@ lock: setup ## Updates the lock files from the requirements of the distributions
 	$(COMPILE) --extra tracing --extra worker service/pyproject.toml client/pyproject.toml \
 		tests/requirements.in -c service/worker.lock -o tests/requirements.lock
 	$(COMPILE) protos/requirements.in -o protos/requirements.lock
+	$(COMPILE) tests/fuzz/coverage.in -o tests/fuzz/coverage.lock
 	$(COMPILE) tests/clients/triton.in -o tests/clients/triton.lock
 	$(COMPILE) tests/clients/openai.in -o tests/clients/openai.lock
 	$(COMPILE) --no-deps tests/clients/tfserving.in -o tests/clients/tfserving.lock
