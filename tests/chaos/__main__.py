@@ -2,9 +2,12 @@
 
     make chaos BENCH='--seed 7 --faults 100'
 
-As root, the campaign has mounts of its own, which vanish with it. Without root, the faults of a
-full and of a read-only disk are left out. Exits with 1 if there was a defect; the logs of all
-processes and the result are then in build/chaos.
+As root, the campaign has mounts of its own, which vanish with it. Faults that this machine does not
+allow are left out, and the result says so. Exits with 1 if there was a defect; the logs of all
+processes are then in build/chaos.
+
+A long campaign is run in parts: one for each of several seeds. Each leaves its result in
+build/chaos/results, and `--report` adds them up.
 """
 
 from __future__ import annotations
@@ -23,11 +26,12 @@ from rich.console import Console
 
 from chaos.campaign import Campaign, Result
 from chaos.faults import Fault
-from chaos.report import show, to_json
+from chaos.report import show, show_all, to_json
 from chaos.schedule import Schedule
 from chaos.shrink import shrink
 
 WORK = Path(__file__).parents[2] / "build" / "chaos"
+RESULTS = WORK / "results"
 INSIDE = "SHAPEROUTER_CHAOS_INSIDE"
 UNSHARE = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
@@ -46,14 +50,16 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--trials", type=int, default=12, help="campaigns to shrink a failing one (default: 12)"
     )
+    parser.add_argument(
+        "--report", action="store_true", help="add up the results of all seeds so far"
+    )
     return parser.parse_args()
 
 
 def campaign(schedule: Schedule) -> Result:
     """Runs a schedule against a fresh service."""
     shutil.rmtree(WORK / "service", ignore_errors=True)
-    root = os.geteuid() == 0
-    return Campaign(schedule, WORK / "service", WORK / "cache", root=root).run()
+    return Campaign(schedule, WORK / "service", WORK).run()
 
 
 def main() -> int:
@@ -61,6 +67,10 @@ def main() -> int:
     # The first process of a namespace is not ended by a signal that it does not handle.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     given = arguments()
+    if given.report:
+        files = sorted(RESULTS.glob("*.json"), key=lambda path: int(path.stem))
+        show_all([path.read_text(encoding="utf-8") for path in files], console)
+        return 0
     seed = random.randrange(2**32) if given.seed is None else given.seed
     if given.schedule:
         schedule = Schedule.from_json(given.schedule.read_text(encoding="utf-8"))
@@ -72,11 +82,12 @@ def main() -> int:
     )
     result = campaign(schedule)
     show(result, console)
-    (WORK / "result.json").write_text(to_json(result), encoding="utf-8")
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{schedule.seed}.json").write_text(to_json(result), encoding="utf-8")
     if not result.defects:
         return 0
     shutil.copytree(WORK / "service" / "logs", WORK / "logs", dirs_exist_ok=True)
-    console.print(f"failed with seed {schedule.seed}; logs and result are in {WORK}")
+    console.print(f"failed with seed {schedule.seed}; logs and results are in {WORK}")
     shortest = _shrunk(schedule, result, given.trials)
     (WORK / "shrunk.json").write_text(shortest.to_json(), encoding="utf-8")
     console.print(f"the shortest schedule found that fails, also in {WORK / 'shrunk.json'}:")

@@ -17,10 +17,10 @@ from chaos.stage import ROUTERS, Stage
 from harness.certificates import HOST
 from shaperouter import DeadlineError, ShaperouterError, UnavailableError
 
-CALLERS = 10
+CALLERS = 24
 # Maximum seconds between two requests of a caller, and seconds after an error that does not say
 # when to try again.
-PAUSE, RETRY = 0.2, 0.5
+PAUSE, RETRY = 0.05, 0.5
 
 # gRPC's names of what HTTP statuses stand for, or of codes at the end of a stream of events.
 _STATUSES = {429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED"}

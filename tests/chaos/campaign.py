@@ -5,18 +5,21 @@ from __future__ import annotations
 import collections
 import contextlib
 import math
+import signal
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from chaos.callers import CALLERS, Caller, Lines, attempt
-from chaos.faults import BY_ROOT, Fault, FaultKind
-from chaos.injection import Injection
+from chaos.changes import Changes
+from chaos.faults import STARVING, Fault, FaultKind
+from chaos.injection import Injection, lacking
 from chaos.judge import Disturbance, Outcome, Rules, Verdict, judge, same
 from chaos.leftovers import leftovers
-from chaos.samples import POISONED, SAMPLES, TIMEOUT, Sample
+from chaos.processes import End
+from chaos.samples import POISONED, SAMPLES, SWITCHED, TIMEOUT, Sample
 from chaos.schedule import Schedule
 from chaos.stage import HANG_TIMEOUT, MARK, ROUTERS, Stage
 
@@ -26,7 +29,14 @@ BOUND = TIMEOUT + 15.0
 HANGS = 3.0 * HANG_TIMEOUT
 # Exit code of a worker that ends itself, and the faults that make it do so.
 EXIT_DEFECT = 70
-HANGING = {FaultKind.FREEZE_WORKER, FaultKind.SLOW_WORKER, FaultKind.POISON}
+HANGING = {
+    FaultKind.FREEZE_WORKER,
+    FaultKind.SLOW_WORKER,
+    FaultKind.SLOW_FILES,
+    FaultKind.POISON,
+}
+# Seconds that a process takes to end.
+ENDS = 5.0
 # Refusals are counted by this many first characters of their reasons.
 _REASON = 60
 
@@ -51,6 +61,7 @@ class Result:
     Attributes:
         schedule: Its faults.
         skipped: Numbers of faults that this machine does not allow, by kind.
+        seconds: How long each part of the campaign took, by its name.
         verdicts: Numbers of attempts by the name of the request and the verdict.
         refusals: Numbers of refused attempts by their reason.
         restarts: Number of processes that were started after the first ones.
@@ -60,6 +71,7 @@ class Result:
 
     schedule: Schedule
     skipped: Mapping[FaultKind, int]
+    seconds: Mapping[str, float]
     verdicts: Mapping[tuple[str, Verdict], int]
     refusals: Mapping[str, int]
     restarts: int
@@ -70,17 +82,17 @@ class Result:
 class Campaign:
     """One run of a schedule against a fresh service."""
 
-    def __init__(self, schedule: Schedule, work: Path, kept: Path, *, root: bool) -> None:
+    def __init__(self, schedule: Schedule, work: Path, kept: Path) -> None:
         """Nothing runs yet.
 
         Args:
             schedule: The faults.
             work: An empty directory.
-            kept: Where compiled graphs are kept from campaign to campaign.
-            root: Whether faults are possible that need root.
+            kept: Where models and compiled graphs are kept from campaign to campaign.
         """
         self._schedule, self._work, self._kept = schedule, work, kept
-        able = [fault for fault in schedule.faults if root or fault.kind not in BY_ROOT]
+        lacks = lacking()
+        able = [fault for fault in schedule.faults if fault.kind not in lacks]
         self._faults = able
         self._skipped = collections.Counter(each.kind for each in set(schedule.faults) - set(able))
         self._lock = threading.Lock()
@@ -91,6 +103,7 @@ class Campaign:
         self._refusals: collections.Counter[str] = collections.Counter()
         self._defects: list[Defect] = []
         self._slowest = 0.0
+        self._seconds: dict[str, float] = {}
 
     def clock(self) -> float:
         """Seconds since the schedule began; before it, since the campaign did."""
@@ -98,17 +111,24 @@ class Campaign:
 
     def run(self) -> Result:
         """Runs it to its end, which is no later than some minutes after the last fault."""
-        stage = Stage(self._work, self._kept, self._on_end)
+        with self._timed("start"):
+            stage = Stage(self._work, self._kept, self._on_end)
         try:
             try:
-                stage.wait_until_whole()
-                self._learn(stage)
+                with self._timed("start"):
+                    stage.wait_until_whole()
+                self._changes = Changes(stage, self._note, self.clock)
+                with self._timed("learn the right answers"):
+                    self._learn(stage)
                 stage.disk.keep()
-                self._disturb(stage)
-                self._recover(stage)
+                with self._timed("disturb"):
+                    self._disturb(stage)
+                with self._timed("recover, and ask again"):
+                    self._recover(stage)
             finally:
                 starts = [process.starts for process in (*stage.workers, *stage.routers)]
-                stage.close()
+                with self._timed("stop"):
+                    stage.close()
         except TimeoutError as error:
             self._defect(f"not all workers serve: {error}")
         for left in leftovers(MARK, [stage.temporary, stage.sockets]):
@@ -116,6 +136,7 @@ class Campaign:
         return Result(
             schedule=self._schedule,
             skipped=self._skipped,
+            seconds=self._seconds,
             verdicts=self._verdicts,
             refusals=self._refusals,
             restarts=sum(starts) - len(starts),
@@ -123,8 +144,18 @@ class Campaign:
             defects=tuple(self._defects),
         )
 
+    @contextlib.contextmanager
+    def _timed(self, part: str) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self._seconds[part] = self._seconds.get(part, 0.0) + time.monotonic() - began
+
     def _learn(self, stage: Stage) -> None:
         """Records the answers of the undisturbed service, on which all routers agree."""
+        if alike := self._changes.learn():
+            self._defect(f"revisions that answer alike, which proves nothing: {alike}")
         with contextlib.ExitStack() as stack:
             lines = Lines(stage, stack)
             for sample in SAMPLES:
@@ -147,7 +178,14 @@ class Campaign:
         ]
         for caller in callers:
             caller.start()
-        injection = Injection(stage, lambda: self._poison(stage))
+        injection = Injection(
+            stage,
+            {
+                FaultKind.POISON: lambda _: self._poison(stage),
+                FaultKind.SWITCH_REVISION: lambda fault: self._changes.switch(fault.seed),
+                FaultKind.VISIT_MODEL: lambda fault: self._changes.visit(fault.seed, fault.seconds),
+            },
+        )
         threads = [
             threading.Thread(target=self._inject, args=[injection, fault], daemon=True)
             for fault in self._faults
@@ -193,11 +231,13 @@ class Campaign:
             line = Lines(stage, stack).line(0)
             self._note(POISONED, attempt(POISONED, line, self.clock))
 
-    def _note(self, sample: Sample, outcome: Outcome) -> None:
-        """Judges an attempt."""
+    def _note(self, sample: Sample, outcome: Outcome, rules: Rules | None = None) -> None:
+        """Judges an attempt, by the sample's rules if no others are given."""
         with self._lock:
             known = list(self._disturbances)
-        judgement = judge(outcome, self._rules[sample.name], known, bound=BOUND)
+        if sample.name == SWITCHED:
+            rules = self._changes.rules(sample, outcome)
+        judgement = judge(outcome, rules or self._rules[sample.name], known, bound=BOUND)
         with self._lock:
             self._verdicts[sample.name, judgement.verdict] += 1
             self._slowest = max(self._slowest, outcome.ended - outcome.began)
@@ -206,18 +246,29 @@ class Campaign:
         if judgement.verdict is Verdict.DEFECT:
             self._defect(f"{sample.name} {outcome.request_id}: {judgement.why}")
 
-    def _on_end(self, name: str, code: int) -> None:
+    def _on_end(self, end: End) -> None:
         """Judges the end of a process that nobody ended, or that had to be killed at the end."""
         now = self.clock()
-        with self._lock:
-            hanging = any(
-                each.kind in HANGING and each.began <= now <= each.ended + HANGS
-                for each in self._disturbances
-            )
-        if code == 0:
-            self._defect(f"{name} did not end when it should")
-        elif code != EXIT_DEFECT or not hanging:
-            self._defect(f"{name} ended by itself with exit code {code}")
+
+        def lately(kinds: Collection[FaultKind], seconds: float) -> bool:
+            with self._lock:
+                return any(
+                    each.kind in kinds and each.began <= now <= each.ended + seconds
+                    for each in self._disturbances
+                )
+
+        # A device call that hung ends its worker; libraries end a process that gets no memory; one
+        # that cannot start says why, and ends. A signal may come before it has a handler.
+        expected = (
+            (end.code == EXIT_DEFECT and lately(HANGING, HANGS))
+            or lately({FaultKind.BOUND_WORKER}, ENDS)
+            or (not end.served and lately(STARVING, ENDS))
+            or (not end.served and end.code == -signal.SIGTERM)
+        )
+        if end.code is None:
+            self._defect(f"{end.name} did not end when it should")
+        elif not expected:
+            self._defect(f"{end.name} ended by itself with exit code {end.code}")
 
     def _defect(self, what: str) -> None:
         defect = Defect(at=round(self.clock(), 1), what=what)

@@ -14,6 +14,10 @@ class FaultKind(StrEnum):
     SLOW_WORKER = "slow a worker down"
     ROLL_WORKER = "roll a worker"
     STARVE_WORKER = "leave a worker no file descriptors"
+    BOUND_WORKER = "refuse a worker more memory"
+    EXHAUST_WORKER = "let a worker run out of memory"
+    SKEW_WORKER = "set a worker's clock wrong"
+    SLOW_FILES = "slow down how a worker opens and renames files"
     CUT_WORKER = "cut a worker off"
     DELAY_WORKER = "delay and reorder a worker's network"
     DISCONNECT_WORKER = "break a worker's connections"
@@ -24,6 +28,7 @@ class FaultKind(StrEnum):
     FREEZE_ROUTER = "freeze a router"
     ROLL_ROUTER = "roll a router"
     STARVE_ROUTER = "leave a router no file descriptors"
+    SKEW_ROUTER = "set a router's clock wrong"
     CUT_CALLERS = "cut callers off"
     DELAY_CALLERS = "delay and reorder the callers' network"
     DISCONNECT_CALLERS = "break the callers' connections"
@@ -36,6 +41,9 @@ class FaultKind(StrEnum):
     TEAR_TOKENS = "write half of the file of tokens"
     RENEW_CERTIFICATES = "renew the certificates"
 
+    SWITCH_REVISION = "switch the revision of a model"
+    VISIT_MODEL = "load and unload a model"
+
 
 # Those that take a time. The others are over at once.
 LASTING = frozenset(
@@ -43,15 +51,21 @@ LASTING = frozenset(
         FaultKind.FREEZE_WORKER,
         FaultKind.SLOW_WORKER,
         FaultKind.STARVE_WORKER,
+        FaultKind.BOUND_WORKER,
+        FaultKind.EXHAUST_WORKER,
+        FaultKind.SKEW_WORKER,
+        FaultKind.SLOW_FILES,
         FaultKind.CUT_WORKER,
         FaultKind.DELAY_WORKER,
         FaultKind.FREEZE_ROUTER,
         FaultKind.STARVE_ROUTER,
+        FaultKind.SKEW_ROUTER,
         FaultKind.CUT_CALLERS,
         FaultKind.DELAY_CALLERS,
         FaultKind.FILL_CACHE,
         FaultKind.LOCK_CACHE,
         FaultKind.TEAR_TOKENS,
+        FaultKind.VISIT_MODEL,
     }
 )
 
@@ -69,8 +83,18 @@ NEAR_CALLERS = frozenset(
     }
 )
 
-# Faults that only root can inject.
-BY_ROOT = frozenset({FaultKind.FILL_CACHE, FaultKind.LOCK_CACHE})
+# Those of a process, by whether it is a router.
+OF_ROUTERS = NEAR_CALLERS | {FaultKind.SKEW_ROUTER}
+
+# Those that take from a process what it needs to start, so that it may end while it starts.
+STARVING = frozenset(
+    {
+        FaultKind.STARVE_WORKER,
+        FaultKind.STARVE_ROUTER,
+        FaultKind.BOUND_WORKER,
+        FaultKind.TEAR_TOKENS,
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -17,6 +17,9 @@ _TOLERANCE = 1e-4
 # Seconds after a fault near callers in which they may still meet it: a router starts and finds its
 # workers; a silent connection is given up.
 AFTERMATH = 40.0
+
+# Seconds within which a router that has file descriptors again knows the newest tokens.
+RELOADED = 5.0
 
 
 class Verdict(StrEnum):
@@ -73,15 +76,19 @@ class Rules:
 
     Attributes:
         expected: Its only right answer; None for a request that is never answered.
+        others: Further right answers, while the model's revisions are switched.
         cancelled: Whether its caller leaves before the end.
         deadline: Seconds until the caller's own deadline, if it is meant to be met or passed.
         deadly: Whether the request hangs its workers and has to be refused as the cause.
+        refusable: Further codes of refusals with a reason, after which nothing has changed.
     """
 
     expected: Any
+    others: Sequence[Any] = ()
     cancelled: bool = False
     deadline: float | None = None
     deadly: bool = False
+    refusable: Collection[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,13 +139,14 @@ def judge(
     seconds = outcome.ended - outcome.began
     if seconds > bound:
         return of(Verdict.DEFECT, f"took {seconds:.1f} s")
-    refusal = outcome.refusal
+    refusal, right = outcome.refusal, (rules.expected, *rules.others)
     if refusal is None and not rules.cancelled:
-        if not rules.deadly and same(rules.expected, outcome.answer):
+        if not rules.deadly and any(same(each, outcome.answer) for each in right):
             return of(Verdict.RIGHT, "answered")
-        return of(Verdict.DEFECT, f"answered {outcome.answer}, not {rules.expected}")
-    if outcome.part and not same(outcome.part, rules.expected[: len(outcome.part)]):
-        return of(Verdict.DEFECT, f"began with {outcome.part}, not {rules.expected}")
+        return of(Verdict.DEFECT, f"answered {outcome.answer}, not {right}")
+    length = len(outcome.part)
+    if length and not any(same(each[:length], outcome.part) for each in right):
+        return of(Verdict.DEFECT, f"began with {outcome.part}, not {right}")
     if refusal is None:
         return of(Verdict.RIGHT, "cancelled")
     verdict = _judge_refusal(refusal, outcome, rules, disturbances)
@@ -150,17 +158,31 @@ def _judge_refusal(
 ) -> Verdict:
     if not refusal.reason:
         return Verdict.DEFECT
+    if refusal.code in rules.refusable:
+        return Verdict.REFUSED
     if refusal.code == "DEADLY_REQUEST":
         return Verdict.RIGHT if rules.deadly else Verdict.DEFECT
     if refusal.code == "DEADLINE_EXCEEDED":
         return Verdict.DEFECT if rules.deadline is None else Verdict.RIGHT
-    if refusal.connection:
-        met = any(
-            each.kind in NEAR_CALLERS
+    hinted = (
+        refusal.code in ("RESOURCE_EXHAUSTED", "UNAVAILABLE") and refusal.retry_after is not None
+    )
+    return Verdict.REFUSED if hinted or _excused(refusal, outcome, disturbances) else Verdict.DEFECT
+
+
+def _excused(refusal: Refusal, outcome: Outcome, disturbances: Sequence[Disturbance]) -> bool:
+    """Whether a fault between the caller and its router explains a refusal."""
+
+    def met(kinds: Collection[FaultKind], seconds: float) -> bool:
+        return any(
+            each.kind in kinds
             and each.began <= outcome.ended
-            and outcome.began <= each.ended + AFTERMATH
+            and outcome.began <= each.ended + seconds
             for each in disturbances
         )
-        return Verdict.REFUSED if met else Verdict.DEFECT
-    hinted = refusal.code in ("RESOURCE_EXHAUSTED", "UNAVAILABLE")
-    return Verdict.REFUSED if hinted and refusal.retry_after is not None else Verdict.DEFECT
+
+    if refusal.connection:
+        return met(NEAR_CALLERS, AFTERMATH)
+    # A router without file descriptors cannot read the file of tokens that was just renewed.
+    unknown = refusal.code in ("UNAUTHENTICATED", "HTTP 401")
+    return unknown and met({FaultKind.STARVE_ROUTER}, RELOADED)

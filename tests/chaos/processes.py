@@ -9,9 +9,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import psutil
+
+from chaos import memory
+from chaos.clock import Clock
 
 # Seconds until an ended process is restarted, as a kubelet does the first times.
 _PAUSE = 0.3
@@ -20,21 +25,51 @@ _GRACE = 60.0
 # Number of parts out of ten in which a slowed process runs; a part has 10 ms. A quota of a control
 # group stops a process in the same way.
 _PARTS, _OWN, _PART = 10, 2, 0.01
+# System calls that slow files delay, and the time in microseconds.
+_FILE_CALLS, _FILE_PAUSE = "openat,rename,mkdir,unlink,fsync,fdatasync", 100_000
 
 # Exit codes of a process that was asked to end, and of one that was killed.
 _ENDS = {0, -signal.SIGKILL}
+# What a process logs once it can serve.
+_SERVES = (b'"event": "ready"', b'"event": "worker ready"')
+
+
+@dataclass(frozen=True, kw_only=True)
+class End:
+    """The end of a process that nobody has ended.
+
+    Attributes:
+        name: Its name.
+        code: Its exit code; None if it does not end when it should.
+        served: Whether it had started so far that it could serve.
+    """
+
+    name: str
+    code: int | None
+    served: bool
+
+
+OnEnd: TypeAlias = Callable[[End], None]
 
 
 class Process:
-    """A router or a worker, which is restarted until `close`. Any thread may call it."""
+    """A router or a worker, which is restarted until `close`. Any thread may call it.
+
+    Attributes:
+        name: Its name.
+        clock: Its clock of the day.
+        starts: How often it was started.
+    """
 
     def __init__(
         self,
         name: str,
         arguments: Sequence[str],
+        *,
         environment: Mapping[str, str],
         logs: Path,
-        on_end: Callable[[str, int], None],
+        on_end: OnEnd,
+        clock: Clock,
     ) -> None:
         """Starts it.
 
@@ -43,22 +78,24 @@ class Process:
             arguments: Arguments of `shaperouterd`.
             environment: All variables that it has.
             logs: Directory of logs; all processes of one name share a file.
-            on_end: Called with its name and its exit code if it ends by itself, and with 0 if it
-                does not end when it should.
+            on_end: Called if it ends by itself, or does not end when it should.
+            clock: Its clock of the day.
         """
-        self.name = name
+        self.name, self.clock = name, clock
         self.starts = 0
         self._arguments, self._environment = arguments, environment
         self._log = logs / f"{name}.log"
         self._on_end = on_end
         self._closing = threading.Event()
-        self._starving = threading.Lock()
+        self._starving, self._exhausting = threading.Lock(), threading.Lock()
+        self._logged = 0
         self._process = self._start()
         self._keeper = threading.Thread(target=self._keep, name=name, daemon=True)
         self._keeper.start()
 
     def _start(self) -> subprocess.Popen[bytes]:
         self.starts += 1
+        self._logged = self._log.stat().st_size if self._log.exists() else 0
         program = [sys.executable, "-m", "shaperouter_service", *self._arguments]
         with self._log.open("ab") as log:
             return subprocess.Popen(
@@ -77,15 +114,16 @@ class Process:
             if self._closing.is_set():
                 return
             if code not in _ENDS:
-                self._on_end(self.name, code)
+                self._on_end(End(name=self.name, code=code, served=self._has_served()))
             if self._closing.wait(_PAUSE):
                 return
             self._process = self._start()
 
-    @property
-    def pid(self) -> int:
-        """Of the newest process."""
-        return self._process.pid
+    def _has_served(self) -> bool:
+        with self._log.open("rb") as log:
+            log.seek(self._logged)
+            logged = log.read()
+        return any(each in logged for each in _SERVES)
 
     def send(self, number: signal.Signals) -> None:
         """Sends a signal; SIGTERM rolls it, as a new one starts once it has ended."""
@@ -110,6 +148,26 @@ class Process:
             until.wait()
             process.rlimit(psutil.RLIMIT_NOFILE, limits)
 
+    def bound(self, until: threading.Event) -> None:
+        """Refuses it more memory until the event is set."""
+        with self._starving, contextlib.suppress(psutil.Error):
+            memory.bound(psutil.Process(self._process.pid), until)
+
+    def exhaust(self, until: threading.Event) -> None:
+        """Lets it run out of memory, so that the system kills it, until the event is set."""
+        with self._exhausting, memory.exhausted(self._process.pid, self.name):
+            until.wait()
+
+    def slow_files(self, until: threading.Event) -> None:
+        """Makes each of its calls that open or rename a file longer until the event is set."""
+        inject = f"inject={_FILE_CALLS}:delay_enter={_FILE_PAUSE}"
+        command = ["strace", "-f", "-qq", "-o", os.devnull, "-e", f"trace={_FILE_CALLS}"]
+        command += ["-e", inject, "-p", str(self._process.pid)]
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as tracer:
+            until.wait()
+            # Leaves the process as it found it.
+            tracer.terminate()
+
     def kill_children(self) -> None:
         """Kills its child processes, such as the one that traces."""
         with contextlib.suppress(psutil.Error):
@@ -126,7 +184,7 @@ class Process:
                 self._process.send_signal(signal.SIGTERM)
             self._keeper.join(_GRACE)
             if self._keeper.is_alive():
-                self._on_end(self.name, 0)
+                self._on_end(End(name=self.name, code=None, served=True))
                 self._process.kill()
         if self._process.poll() is None:
             self._process.terminate()

@@ -16,6 +16,12 @@ from chaos.poison_input import POISON
 from harness.whispers import noise, wav
 from shaperouter import Client
 from shaperouter_service.edge.inference.stubs import grpc_service_pb2, grpc_service_pb2_grpc
+from shaperouter_service.edge.tfserving.stubs.tensorflow_serving.apis import (
+    model_pb2,
+    predict_pb2,
+    prediction_service_pb2_grpc,
+)
+from shaperouter_service.edge.tfserving.tensors import tensor_to_message
 
 # Seconds that a caller waits for one answer: longer than a request may take.
 TIMEOUT = 100.0
@@ -82,10 +88,14 @@ ENDLESS: dict[str, Any] = {"model": "endless"}
 
 
 def _streamed(
-    prompt: Sequence[int], *, pause: float = 0.0, leave_after: int | None = None, **options: Any
+    prompt: str | Sequence[int],
+    *,
+    pause: float = 0.0,
+    leave_after: int | None = None,
+    **options: Any,
 ) -> Callable[[Line], Any]:
     def send(line: Line) -> Any:
-        with line.client.stream(prompt, timeout=TIMEOUT, **ENDLESS, **options) as stream:
+        with line.client.stream(prompt, timeout=TIMEOUT, **(ENDLESS | options)) as stream:
             for delta in stream:
                 line.part.extend(delta.token_ids)
                 if leave_after is not None and len(line.part) >= leave_after:
@@ -104,6 +114,11 @@ def _generated(prompt: Any, *, timeout: float = TIMEOUT, **options: Any) -> Call
     return send
 
 
+def answer_of(model: str, line: Line) -> Any:
+    """What a model whose revisions differ answers."""
+    return _streamed([1, 2, 3], model=model, max_new_tokens=40)(line)
+
+
 def _with_logprobs(line: Line) -> Any:
     options = {"do_sample": True, "temperature": 1.2, "seed": 7, "logprobs": 2}
     (sequence,) = line.client.generate(
@@ -112,12 +127,15 @@ def _with_logprobs(line: Line) -> Any:
     return [[each.chosen.token_id, float(each.chosen.logprob)] for each in sequence.logprobs]
 
 
-_RECORDING = wav(noise(1.3))
+_RECORDING = wav(noise(0.7))
 _SEED = 11
+# A transcript of random weights is never good enough, so each temperature would be tried.
+_TEMPERATURES = [0.0, 0.6]
 
 
 def _transcribed(line: Line) -> Any:
-    found = line.client.transcribe(_RECORDING, timeout=TIMEOUT, seed=_SEED)
+    options: dict[str, Any] = {"seed": _SEED, "temperatures": _TEMPERATURES, "best_of": 2}
+    found = line.client.transcribe(_RECORDING, timeout=TIMEOUT, **options)
     return [[segment.text, list(segment.token_ids)] for segment in found.segments]
 
 
@@ -135,11 +153,13 @@ def _inferred(model: str, **inputs: Any) -> Callable[[Line], Any]:
 # --- HTTP -----------------------------------------------------------------------------------------
 
 
-def _posted(path: str, **settings: Any) -> Callable[[Line], Any]:
+def _posted(
+    path: str, *, content: Callable[[dict[str, Any]], Any] | None = None, **settings: Any
+) -> Callable[[Line], Any]:
     def send(line: Line) -> Any:
         answer = line.http.post(path, timeout=TIMEOUT, **settings)
         _check(answer)
-        return _content(answer.json())
+        return (content or _content)(answer.json())
 
     return send
 
@@ -208,6 +228,21 @@ def _model_infer(line: Line) -> Any:
     return [list(output.contents.fp32_contents) for output in answer.outputs]
 
 
+# --- TensorFlow Serving ---------------------------------------------------------------------------
+
+
+def _predicted(line: Line) -> Any:
+    request = predict_pb2.PredictRequest(
+        model_spec=model_pb2.ModelSpec(name="scores"),
+        inputs={"features": tensor_to_message(_FEATURES)},
+    )
+    stub = prediction_service_pb2_grpc.PredictionServiceStub(line.channel)
+    answer = stub.Predict(request, timeout=TIMEOUT, metadata=line.metadata)
+    return [
+        list(output.float_val) or output.tensor_content.hex() for output in answer.outputs.values()
+    ]
+
+
 _TENSOR = {"name": "features", "shape": [5, 3], "datatype": "FP32"}
 _SAMPLED = {"do_sample": True, "temperature": 1.2}
 _SCHEMA = {
@@ -216,6 +251,9 @@ _SCHEMA = {
     "required": ["name", "size"],
     "additionalProperties": False,
 }
+
+# Name of the request to the model whose revisions are switched.
+SWITCHED = "switched"
 
 SAMPLES = (
     Sample(name="greedy", weight=4, send=_streamed([1, 2, 3], max_new_tokens=100)),
@@ -305,7 +343,7 @@ SAMPLES = (
         weight=2,
         send=_posted(
             "/v1/audio/transcriptions",
-            data={"model": "hearing", "seed": str(_SEED)},
+            data={"model": "hearing", "seed": str(_SEED), "temperature": "0.4"},
             files={"file": ("a.wav", _RECORDING)},
         ),
     ),
@@ -322,7 +360,71 @@ SAMPLES = (
         weight=2,
         send=_posted("/v2/models/demo/generate", json={"text_input": "Keras is", "max_tokens": 24}),
     ),
-    Sample(name="inference", weight=3, send=_model_infer),
+    Sample(name="inference", weight=6, send=_model_infer),
+    Sample(name="prediction", weight=6, send=_predicted),
+    Sample(
+        name="copied text",
+        weight=3,
+        # Steps check tokens that followed before; see --speculate.
+        send=_generated(
+            "one two three four five six, one two three four five six, one two",
+            model="demo",
+            max_new_tokens=32,
+        ),
+    ),
+    Sample(
+        name="translation",
+        weight=3,
+        send=_generated([5, 6, 7, 8], model="translating", max_new_tokens=24),
+    ),
+    Sample(
+        name=SWITCHED,
+        weight=6,
+        send=lambda line: answer_of("switching", line),
+    ),
+    Sample(
+        name="HTTP chat",
+        weight=3,
+        send=_posted(
+            "/v1/chat/completions",
+            json={
+                "model": "demo",
+                "messages": [{"role": "user", "content": "What is a graph?"}],
+                "max_tokens": 24,
+                "temperature": 0,
+            },
+            content=lambda body: [each["message"]["content"] for each in body["choices"]],
+        ),
+    ),
+    Sample(
+        name="HTTP response",
+        weight=2,
+        send=_posted(
+            "/v1/responses",
+            json={"model": "demo", "input": "What is a slot?", "max_output_tokens": 24},
+            content=lambda body: [part["text"] for part in body["output"][0]["content"]],
+        ),
+    ),
+    Sample(
+        name="HTTP embeddings",
+        weight=6,
+        send=_posted(
+            "/v1/embeddings",
+            json={"model": "embedding", "input": [" 5 17 23", " 8"]},
+            content=lambda body: [each["embedding"] for each in body["data"]],
+        ),
+    ),
+    Sample(
+        name="HTTP ranks",
+        weight=4,
+        send=_posted(
+            "/v1/rerank",
+            json={"model": "ranking", "query": " 5 6", "documents": [" 7 8", " 9", " 11 12"]},
+            content=lambda body: [
+                [each["index"], each["relevance_score"]] for each in body["results"]
+            ],
+        ),
+    ),
 )
 
 POISONED = Sample(

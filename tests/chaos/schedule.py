@@ -16,6 +16,8 @@ _WEIGHTS = dict.fromkeys(FaultKind, 4) | {
     FaultKind.FREEZE_WORKER: 8,
     FaultKind.CUT_WORKER: 8,
     FaultKind.KILL_ROUTER: 6,
+    FaultKind.EXHAUST_WORKER: 3,
+    FaultKind.SLOW_FILES: 2,
     FaultKind.POISON: 1,
 }
 

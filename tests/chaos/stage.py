@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
+from chaos.clock import Clock
 from chaos.disk import Disk
-from chaos.processes import Process, environment
+from chaos.models import REPOSITORY, REVISIONS, made
+from chaos.processes import OnEnd, Process, environment
 from harness.certificates import HOST, Authority
 from harness.proxy import Proxy
-from harness.service import GOLDENS
 from harness.waiting import wait_until
-from harness.whispers import with_tokenizer
 from shaperouter import Client, ShaperouterError
 
 ROUTERS, WORKERS = 2, 3
-MODELS = ("endless", "demo", "hearing", "labels", "scores", "looping")
+# The model whose revision is switched, and a name under which a revision is loaded for a while.
+SWITCHING, VISITING = "switching", "visiting"
 # Variable by which processes of a campaign are found.
 MARK = "CHAOS_CAMPAIGN"
 # Seconds after which a device call counts as hung.
@@ -30,7 +28,6 @@ HANG_TIMEOUT = 10
 # Seconds in which all workers have to serve once nothing disturbs them.
 RECOVERY = 300.0
 
-TESTS = Path(__file__).parents[1]
 # Few shapes, so that all are soon compiled.
 SETTINGS = (
     "--max-length=128",
@@ -52,12 +49,12 @@ class Stage:
         ca: File of the authority that issues the routers' certificates.
     """
 
-    def __init__(self, work: Path, kept: Path, on_end: Callable[[str, int], None]) -> None:
+    def __init__(self, work: Path, kept: Path, on_end: OnEnd) -> None:
         """Starts all processes.
 
         Args:
             work: An empty directory for everything that the service writes.
-            kept: What earlier campaigns have compiled, if there were any.
+            kept: Models, and what earlier campaigns have compiled, if there were any.
             on_end: As in `Process`.
         """
         self._stack = contextlib.ExitStack()
@@ -67,14 +64,21 @@ class Stage:
         )
         for directory in (self.logs, self.temporary, self.sockets):
             directory.mkdir(parents=True)
-        self.disk = Disk(work / "cache", kept)
+        self.disk = Disk(work / "cache", kept / "cache")
         self._stack.callback(self.disk.close)
         self._authority = Authority(work / "certificates")
         self.ca = self._authority.ca
         self._tokens = work / "tokens.toml"
         self.token = ""
         self.renew_tokens()
-        self._models = _models(work / "models")
+        models = made(kept / "models")
+        self._names = {SWITCHING, "demo", *(path.name for path in models)}
+        repository = kept / "models" / REPOSITORY
+        self._models = [f"--model={path.name}={path}" for path in models]
+        self._models += [f"--model={SWITCHING}={repository / REVISIONS[0]}"]
+        self._models += [f"--model-repository={repository}"]
+        self._clocks = work / "clocks"
+        self._clocks.mkdir()
         self.workers, self.worker_links = [], []
         self.routers, self.caller_links = [], []
         try:
@@ -83,7 +87,7 @@ class Stage:
             self.close()
             raise
 
-    def _start(self, on_end: Callable[[str, int], None]) -> None:
+    def _start(self, on_end: OnEnd) -> None:
         for index in range(WORKERS):
             socket = self.sockets / f"worker-{index}"
             self.worker_links.append(self._link(socket))
@@ -92,6 +96,7 @@ class Stage:
             arguments += [f"--hang-timeout={HANG_TIMEOUT}", *self._certificate("worker")]
             arguments += [f"--tls-client-ca={self.ca}", "--threads=1", "--check-padding=0.5"]
             arguments += [f"--compile-cache={self.disk.directory}", "--grace=20"]
+            arguments += ["--speculate=ngram"]
             self.workers.append(self._process(f"worker-{index}", arguments, on_end))
         for index in range(ROUTERS):
             sockets = [self.sockets / f"router-{index}-{door}" for door in ("grpc", "http")]
@@ -105,11 +110,16 @@ class Stage:
             arguments += [f"--worker-tls-key={key}", "--grace=20"]
             self.routers.append(self._process(f"router-{index}", arguments, on_end))
 
-    def _process(
-        self, name: str, arguments: list[str], on_end: Callable[[str, int], None]
-    ) -> Process:
-        variables = environment(self.temporary, MARK)
-        process = Process(name, arguments, variables, self.logs, on_end)
+    def _process(self, name: str, arguments: list[str], on_end: OnEnd) -> Process:
+        clock = Clock(self._clocks, name)
+        process = Process(
+            name,
+            arguments,
+            environment=environment(self.temporary, MARK, **clock.variables),
+            logs=self.logs,
+            on_end=on_end,
+            clock=clock,
+        )
         self._stack.callback(process.close)
         return process
 
@@ -146,7 +156,8 @@ class Stage:
                 except ShaperouterError:
                     return False
             ready = {model.name for model in models if model.ready_workers == WORKERS}
-            return ready == set(MODELS)
+            # Further models may have been loaded.
+            return ready >= self._names
 
         for router in range(ROUTERS):
             wait_until(lambda router=router: whole(router), timeout=RECOVERY, pause=0.5)
@@ -156,7 +167,7 @@ class Stage:
         with self._lock:
             new = secrets.token_urlsafe(32)
             digests = [sha256(token.encode()).hexdigest() for token in (new, self.token) if token]
-            content = f"[clients.chaos]\nsha256 = {digests}\n".replace("'", '"')
+            content = f"[clients.chaos]\noperator = true\nsha256 = {digests}\n".replace("'", '"')
             _replace(self._tokens, content.encode())
             self.token = new
 
@@ -186,23 +197,3 @@ def _replace(path: Path, content: bytes) -> None:
     new = path.with_suffix(".new")
     new.write_bytes(content)
     new.replace(path)
-
-
-def _models(directory: Path) -> list[str]:
-    """The options for all models; makes those that are not in the repository."""
-    directory.mkdir()
-    hearing = with_tokenizer(directory)
-    for module, name in (("harness.save_function", "scores"), ("chaos.poison", "looping")):
-        subprocess.run(
-            [sys.executable, "-m", module, directory / name],
-            env=os.environ | {"PYTHONPATH": str(TESTS), "TF_CPP_MIN_LOG_LEVEL": "3"},
-            check=True,
-        )
-    places = {
-        "endless": GOLDENS / "gpt2-untied",
-        "hearing": hearing,
-        "labels": GOLDENS / "roberta-labels",
-        "scores": directory / "scores",
-        "looping": directory / "looping",
-    }
-    return ["--model=demo", *(f"--model={name}={path}" for name, path in places.items())]

@@ -36,6 +36,26 @@ def test_an_answer_is_right_only_if_it_is_the_expected_one(
     assert verdict(Rules(expected=expected), answer=answer) is found
 
 
+@pytest.mark.parametrize(("answer", "found"), [([1, 2], RIGHT), ([3, 4], RIGHT), ([1, 4], DEFECT)])
+def test_while_revisions_are_switched_an_answer_is_of_one_of_them(
+    answer: list[int], found: Verdict
+) -> None:
+    rules = Rules(expected=[1, 2], others=([3, 4],))
+    assert verdict(rules, answer=answer) is found
+    cut = Refusal(code="UNAVAILABLE", reason="stopping", retry_after=0.5)
+    expected = DEFECT if found is DEFECT else REFUSED
+    assert verdict(rules, part=answer, refusal=cut) is expected
+
+
+@pytest.mark.parametrize(("code", "found"), [("NOT_FOUND", REFUSED), ("INTERNAL", DEFECT)])
+def test_a_request_may_be_refused_with_the_codes_of_its_rules_and_a_reason(
+    code: str, found: Verdict
+) -> None:
+    rules = Rules(expected=1, refusable={"NOT_FOUND"})
+    assert verdict(rules, refusal=Refusal(code=code, reason="no such model")) is found
+    assert verdict(rules, refusal=Refusal(code=code, reason="")) is DEFECT
+
+
 def test_an_answer_after_the_bound_is_a_defect() -> None:
     assert verdict(Rules(expected=1), answer=1, took=BOUND + 1) is DEFECT
 

@@ -1,0 +1,63 @@
+"""Which revision of a model may answer when, while revisions are switched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# Seconds after a switch in which the other routers may still follow the old revision, as they may
+# be frozen, cut off or starting.
+SETTLING = 40.0
+
+
+@dataclass
+class _Span:
+    """A time in which a revision may answer.
+
+    Attributes:
+        location: The revision's.
+        since: When its load began.
+        until: When it was replaced; infinite if it has not been.
+    """
+
+    location: str
+    since: float
+    until: float = float("inf")
+
+
+class Revisions:
+    """The revisions of one model. The caller allows only one load at a time.
+
+    Attributes:
+        answers: What each revision answers, by its location.
+    """
+
+    def __init__(self, answers: Mapping[str, Any], present: str) -> None:
+        """Takes the answers, and the revision that serves from the beginning on."""
+        self.answers = answers
+        self._spans = [_Span(present, float("-inf"))]
+
+    def begin(self, location: str, now: float) -> None:
+        """Notes that a load is about to be sent: from now on the revision may answer."""
+        self._spans.append(_Span(location, now))
+
+    def loaded(self, now: float) -> None:
+        """Notes that the newest load has ended well: all other revisions are replaced."""
+        for span in self._spans[:-1]:
+            span.until = min(span.until, now)
+
+    def refused(self, now: float) -> None:
+        """Notes that the newest load was refused, so that nothing has changed.
+
+        A load with an unknown end is none: both revisions may answer until a later one ends well.
+        """
+        self._spans[-1].until = now
+
+    def right(self, began: float, ended: float) -> Sequence[Any]:
+        """The right answers of a request that began and ended at these times."""
+        return [
+            self.answers[span.location]
+            for span in self._spans
+            if span.since <= ended and began <= span.until + SETTLING
+        ]
