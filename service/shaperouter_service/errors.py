@@ -343,7 +343,7 @@ class ExhaustedError(ServiceError):
         super().__init__(f"the service has no {what} left; send the request again later")
 
     @classmethod
-    def of(cls, error: Exception) -> Self | None:
+    def of(cls, error: BaseException | None) -> Self | None:
         """The error for one that Python or the system has raised; None if it has another cause."""
         # The loader of shared libraries tells a lack of memory only in words.
         unmapped = isinstance(error, ImportError) and "failed to map segment" in str(error)

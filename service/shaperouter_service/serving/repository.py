@@ -12,6 +12,7 @@ from shaperouter_service.checkpoints.digest import model_digest
 from shaperouter_service.checkpoints.model_locations import check_name
 from shaperouter_service.checkpoints.repository import locate_below, locations_in
 from shaperouter_service.errors import (
+    ExhaustedError,
     FixedModelsError,
     InvalidRequestError,
     ModelNotLoadedError,
@@ -161,7 +162,8 @@ class Repository:
             path = await asyncio.to_thread(locate_below, directory, location)
             digest = await asyncio.to_thread(model_digest, path)
         except StartupError as error:
-            raise InvalidRequestError.of("location", str(error)) from error
+            exhausted = ExhaustedError.of(error.__cause__)
+            raise exhausted or InvalidRequestError.of("location", str(error)) from error
         return Revision.of(name, digest=digest, location=location, share=1.0)
 
     async def _replace(self, name: str, before: Deployment, revision: Revision, call: Call) -> None:

@@ -12,7 +12,7 @@ from typing import BinaryIO, Generic, TypeVar
 
 import structlog
 
-from shaperouter_service.errors import StartupError
+from shaperouter_service.errors import ExhaustedError, StartupError
 
 log = structlog.get_logger(__name__)
 
@@ -103,6 +103,9 @@ class ReloadedFiles(Generic[T]):
         except StartupError as error:
             # This also happens during a rotation, when a certificate is new and its key is not.
             log.warning("changed files not loaded", files=files, reason=str(error))
+            if ExhaustedError.of(error.__cause__):
+                # They may be valid, and are read once the process has what that needs.
+                self._stamps = []
         else:
             log.info("changed files loaded", files=files)
 

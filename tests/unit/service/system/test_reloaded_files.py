@@ -1,0 +1,32 @@
+"""Files that may change while the process runs."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from shaperouter_service.errors import StartupError
+from shaperouter_service.system.files import ReloadedFiles
+
+
+@pytest.mark.parametrize(("error", "after"), [(errno.EMFILE, "new"), (errno.EACCES, "old")])
+def test_a_change_that_a_lack_of_descriptors_hid_is_read_later(
+    tmp_path: Path, error: int, after: str
+) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    failing: list[OSError] = []
+
+    def read() -> str:
+        try:
+            if failing:
+                raise failing.pop()
+            return path.read_text()
+        except OSError as found:
+            raise StartupError(f"cannot be read: {found}") from found
+
+    files = ReloadedFiles([path], read)
+    path.write_text("new content")
+    failing.append(OSError(error, "lacking"))
+    assert files.get() == "old"
+    assert files.get().startswith(after)
