@@ -183,6 +183,7 @@ def _excused(refusal: Refusal, outcome: Outcome, disturbances: Sequence[Disturba
 
     if refusal.connection:
         return met(NEAR_CALLERS, AFTERMATH)
-    # A router without file descriptors cannot read the file of tokens that was just renewed.
+    # A router cannot read the newest tokens without file descriptors, or while half of the file is
+    # missing.
     unknown = refusal.code in ("UNAUTHENTICATED", "HTTP 401")
-    return unknown and met({FaultKind.STARVE_ROUTER}, RELOADED)
+    return unknown and met({FaultKind.STARVE_ROUTER, FaultKind.TEAR_TOKENS}, RELOADED)

@@ -118,3 +118,14 @@ def test_a_broken_connection_is_excused_by_a_fault_near_the_caller_alone(
     disturbance = Disturbance(kind=kind, began=ended, ended=ended)
     refusal = Refusal(code="UNAVAILABLE", reason="connection lost", connection=True)
     assert verdict(Rules(expected=STREAM), disturbance, refusal=refusal) is found
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"), [(FaultKind.TEAR_TOKENS, REFUSED), (FaultKind.KILL_ROUTER, DEFECT)]
+)
+def test_a_renewed_token_may_be_unknown_only_while_its_file_cannot_be_read(
+    kind: FaultKind, found: Verdict
+) -> None:
+    unknown = Refusal(code="UNAUTHENTICATED", reason="unknown token")
+    disturbance = Disturbance(kind=kind, began=40.0, ended=49.0)
+    assert verdict(Rules(expected=1), disturbance, refusal=unknown) is found
