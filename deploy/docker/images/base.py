@@ -44,7 +44,8 @@ def _bootstrap() -> None:
         # A virtual environment in /usr/local, because Debian's own Python refuses to let pip
         # install anything.
         output_of(
-            "mmdebstrap", "--quiet", "--variant=minbase", "--include=python3.11-venv",
+            "mmdebstrap", "--quiet", "--variant=minbase",
+            "--include=python3.11-venv,ca-certificates",
             '--aptopt=Apt::Install-Recommends "false"',
             *(f"--dpkgopt={option}" for option in _WITHOUT),
             '--customize-hook=chroot "$1" python3.11 -m venv /usr/local',

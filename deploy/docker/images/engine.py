@@ -15,7 +15,7 @@ from pathlib import Path
 PACKAGES = ("buildah", "podman", "runc", "mmdebstrap")
 
 # Read by builds, if this machine has them: the authorities that it trusts, and where its pip finds
-# packages. Nothing of them stays in an image.
+# packages. Their contents do not stay in an image; an empty file does where one was mounted.
 MACHINE = (Path("/etc/ssl/certs"), Path("/etc/pip.conf"))
 
 # As the manifests run the images. A host may refuse to raise limits, but never to lower them.
