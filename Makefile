@@ -17,7 +17,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper test-lm-eval fuzz sanitize test-arm fuzz-coverage lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak chaos soak-http flood bench bench-t5 bench-functions bench-load bench-overload bench-texts bench-router bench-depth bench-prefill bench-prefix bench-speculation bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-changing bench-large bench-schemas bench-families bench-whisper gpu-export rules release rehearse-images check-dashboard draw-dashboard draw-console bench-console test-cluster simulate simulate-costs simulate-reality clean
+.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper test-lm-eval fuzz sanitize test-arm fuzz-coverage lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak chaos soak-http flood bench bench-t5 bench-functions bench-load bench-overload bench-texts bench-router bench-depth bench-steps bench-prefill bench-prefix bench-speculation bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-changing bench-large bench-schemas bench-families bench-whisper gpu-export rules release images check-dashboard draw-dashboard draw-console bench-console test-cluster simulate simulate-costs simulate-reality clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -205,9 +205,8 @@ RELEASE ?= build/release
 release: setup .venvs/release/.ready ## Makes wheels, sources, manifests, chart, SBOMs and checksums of HEAD in build/release.
 	$(BIN)/python deploy/release/make_release.py $(RELEASE) --cyclonedx .venvs/release/bin/cyclonedx-py
 
-rehearse-images: setup ## Runs the steps of the Dockerfiles without a container engine, then their commands (root).
-	$(BIN)/python deploy/docker/rehearse.py deploy/docker/Dockerfile.router -- router --help
-	$(BIN)/python deploy/docker/rehearse.py deploy/docker/Dockerfile.worker -- worker --help
+images: setup ## Builds the images of router and CPU worker, runs them and lists what they contain (root; minutes).
+	@PYTHONPATH=deploy/docker $(BIN)/python -m images build/images
 
 BENCHMARKS := tests/benchmarks
 

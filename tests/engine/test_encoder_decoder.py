@@ -18,7 +18,7 @@ from harness.engine import (
 )
 from harness.waiting import wait_until
 from shaperouter_service.compile_cache import CompileCache
-from shaperouter_service.decoding import Batch, Options
+from shaperouter_service.decoding import Batch, EncodeProgram, Options, PrefillProgram
 from shaperouter_service.decoding.attention import StepAttention
 from shaperouter_service.graphs import Graph, GraphState
 from shaperouter_service.models import load_model
@@ -211,3 +211,15 @@ def test_a_source_is_compared_with_all_that_there_is_of_a_sequence() -> None:
     batch.begin(1, [0], options, [4, 5], source_length=len(source), source=source)
     assert batch.state.source.tokens[1].tolist() == [*source, 0, 0]
     assert batch.state.source.matches[1].tolist() == [[0, 1, 0, 2, 0, 0, 0, 0]] * 2
+
+
+def test_calls_without_results_wait_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load_model(MODEL, CHECKPOINTS[MODEL], "float32")
+    waits: list[str] = []
+    monkeypatch.setattr(tf.test.experimental, "sync_devices", lambda: waits.append("waited"))
+    encode = EncodeProgram("e", model, rows=1, length=16)
+    prefill = PrefillProgram("p", model, rows=1, length=16, piece=16)
+    for program in (encode, prefill):
+        program.trace()
+        program.compile()
+    assert waits == ["waited", "waited"]

@@ -185,6 +185,9 @@ class Program(abc.ABC):
             RuntimeError: The program was neither traced nor loaded.
         """
         tensors = self._call(batch, *arguments)
+        if not tensors:
+            # Without a result to wait for, the call has only been given to a GPU.
+            tf.test.experimental.sync_devices()
         return pack(self._structure, (tensor.numpy() for tensor in tensors))
 
     def _call(self, batch: Batch, *arguments: Any) -> Sequence[tf.Tensor]:

@@ -6,6 +6,7 @@ import io
 import json
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from harness.tools import tool
 ROOT = Path(__file__).parents[3]
 DOCKER = ROOT / "deploy" / "docker"
 ROLES = ["router", "worker"]
+sys.path.append(str(DOCKER))
+from images.contents import unlike_lock  # noqa: E402
+
 LOCKS = [ROOT / "service" / "router.lock", ROOT / "service" / "worker.lock", *DOCKER.glob("*.lock")]
 
 
@@ -82,6 +86,26 @@ def test_what_is_copied_is_there(role: str) -> None:
             for argument, default in arguments.items():
                 source = source.replace(f"${{{argument}}}", default)
             assert (ROOT / source).exists()
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_what_the_distributions_are_made_of_is_not_ignored(role: str) -> None:
+    kept = (DOCKER / f"Dockerfile.{role}.dockerignore").read_text(encoding="utf-8").splitlines()
+    for name in ("client", "service"):
+        project = tomllib.loads((ROOT / name / "pyproject.toml").read_text(encoding="utf-8"))
+        setuptools = project["tool"]["setuptools"]
+        modules = [f"{module}.py" for module in setuptools.get("py-modules", [])]
+        packages = setuptools["packages"]["find"]["include"]
+        for each in [*modules, *(package.removesuffix("*") for package in packages)]:
+            assert f"!{name}/{each}" in kept
+
+
+def test_an_image_holds_what_its_lock_names_and_nothing_else() -> None:
+    lock = "a-b==1.0 \\\n    --hash=sha256:0\nc==2.0 \\\n    --hash=sha256:1\n"
+    ours = [("shaperouter", "0.1.0", ""), ("shaperouter-service", "0.1.0", "")]
+    assert unlike_lock([("A_b", "1.0", ""), ("c", "2.0", ""), *ours], lock) == {}
+    wrong = unlike_lock([("A.b", "1.1", ""), ("d", "1", "")], lock)
+    assert wrong == {"a-b": "is 1.1, locked is 1.0", "c": "is missing", "d": "is not locked"}
 
 
 @pytest.mark.parametrize("role", ROLES)
