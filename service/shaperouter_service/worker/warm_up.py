@@ -135,7 +135,8 @@ def first_covers(ladders: Mapping[str, Ladders | CallLadders]) -> list[Signature
             if (first := each.first(name)) is not None:
                 covers.append(first)
         else:
-            covers += [*each.first_to_read(name), each.first_decode(name, beams=1)]
+            # Decode takes longest, so the others are traced and compiled beside it.
+            covers += [each.first_decode(name, beams=1), *each.first_to_read(name)]
     return covers
 
 

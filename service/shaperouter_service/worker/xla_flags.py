@@ -10,11 +10,16 @@ XLA's newer way to generate code for fused operations takes longer to compile. W
 between native kernels in a decoder is as fast without it. Attention that XLA computes itself, as in
 encoders, is slower without it, and so are its products.
 
+For the same reason LLVM optimizes such decoders at its first level: the code between kernels is as
+fast, and takes three quarters of the time to compile. Without any optimization it takes a third,
+but steps of several rows or beams take up to 1.3 times as long.
+
 TensorFlow reads `XLA_FLAGS` once, so the variable is set before TensorFlow is imported.
 """
 
 _SUMS = "--xla_cpu_experimental_ynn_fusion_type=-LIBRARY_FUSION_TYPE_REDUCE"
 _FUSIONS = "--xla_cpu_use_fusion_emitters=false"
+_OPTIMIZATION = "--xla_backend_optimization_level=1"
 
 
 def xla_flags(given: str, *, only_kernels: bool) -> str:
@@ -24,7 +29,7 @@ def xla_flags(given: str, *, only_kernels: bool) -> str:
         given: The user's value, which may set these flags differently.
         only_kernels: Whether native kernels compute all products and attention of all models.
     """
-    ours = [_SUMS, _FUSIONS] if only_kernels else [_SUMS]
+    ours = [_SUMS, _FUSIONS, _OPTIMIZATION] if only_kernels else [_SUMS]
     return " ".join(
         [given, *(flag for flag in ours if flag.partition("=")[0] not in given)]
     ).strip()
