@@ -303,7 +303,7 @@ bench-schemas: setup ## Checks texts of 1,000 JSON schemas, and measures what a 
 bench-changing: setup ## Sends 10,000 requests while models load, switch revision and unload and workers die; BENCH='--requests N'.
 	PYTHONPATH=tests:$(BENCHMARKS) $(BIN)/python tests/benchmarks/changing.py $(BENCH)
 
-bench-start: setup ## Measures how long a service takes from its start to the first token.
+bench-start: setup .venvs/bench-tf/.ready ## Measures how long a service takes from its start to the first token, against Transformers.
 	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/start.py
 
 gpu-export: setup ## Writes graphs to build/gpu for tests/benchmarks/gpu/run.py, which needs a GPU.

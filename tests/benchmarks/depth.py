@@ -15,6 +15,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from shaperouter_service.worker.xla_flags import xla_flags
+
+# As a worker of such a model does; TensorFlow reads it once.
+os.environ["XLA_FLAGS"] = xla_flags(os.environ.get("XLA_FLAGS", ""), only_kernels=True)
+
 import numpy as np
 
 from common.checkpoint import Size, make_checkpoint

@@ -72,7 +72,7 @@ def targets(result: Result) -> list[Target]:
     found.append(
         Target(
             text=f"trace + compile of a signature ÷ first call of {TRANSFORMERS_XLA.label}",
-            limit=0.2,
+            limit=0.15,
             figure=_compile_share(result),
         )
     )
