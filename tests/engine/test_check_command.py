@@ -59,6 +59,15 @@ def test_functions_and_encoders_are_checked_as_workers_load_them(tmp_path: Path)
     assert "hidden_act must be one of" in message
 
 
+@pytest.mark.usefixtures("native_kernels")
+def test_a_draft_model_is_checked_as_workers_load_it() -> None:
+    result = check("--model=demo", f"--draft=demo={GOLDENS / 'gpt2-untied'}")
+    assert result.exit_code == EXIT_CONFIG
+    verdict, message = line(result, "model demo")
+    assert verdict == "error"
+    assert "takes 128, so use --max-length 128" in message
+
+
 def test_every_problem_is_reported(tmp_path: Path) -> None:
     broken = Path(shutil.copytree(GOLDENS / "gpt2-odd-heads", tmp_path / "broken"))
     config = json.loads((broken / "config.json").read_text())

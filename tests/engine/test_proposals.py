@@ -66,7 +66,7 @@ def test_the_proposals_of_all_rows_are_bounded() -> None:
 
 
 def test_places_hold_the_tokens_of_rows_one_after_the_other() -> None:
-    places = StepPlaces.of(3, tf.constant([True, False, True]), tf.constant([2, 0, 0]))
+    places = StepPlaces.of(tf.constant([True, False, True]), tf.constant([2, 0, 0]))
     assert places.count.numpy().tolist() == [4]
     assert places.rows.numpy()[:4].tolist() == [0, 0, 0, 2]
     assert places.offsets.numpy()[:4].tolist() == [0, 1, 2, 0]
@@ -84,18 +84,21 @@ def test_logits_are_used_until_a_proposal_does_not_come() -> None:
         reads=tf.constant([True, True]),
         tokens=tf.constant([[5, 6, 7, 0, 0, 0, 0], [5, 6, 7, 0, 0, 0, 0]]),
         counts=tf.constant([3, 1]),
+        drafted=tf.constant([False, True]),
     )
-    places = StepPlaces.of(rows, proposals.reads, proposals.counts)
+    places = StepPlaces.of(proposals.reads, proposals.counts)
     logits = tf.tile(tf.range(place_count(rows), dtype=tf.float32)[:, tf.newaxis], [1, 4])
     checked = Checked.none(rows, 4).with_step(logits, places, proposals)
     everyone = tf.constant([True, True])
-    seen = []
+    seen, came = [], []
     # Row 0 gets two proposals and then another token; row 1 its only proposal, and one after it.
     for new in ([5, 5], [6, 6], [9, 9]):
         left = checked.is_left
         seen.append(np.where(left, checked.next_logits.numpy()[:, 0, 0], -1).astype(int).tolist())
-        checked = checked.after(tf.constant(new), everyone & left)
+        checked, proposed = checked.after(tf.constant(new), everyone & left)
+        came.append(proposed.numpy().tolist())
     assert seen == [[0, 4], [1, 5], [2, -1]]
+    assert came == [[True, True], [True, False], [False, False]]
     assert not np.any(checked.is_left)
-    assert checked.proposed_tokens.numpy().tolist() == [3, 1]
-    assert checked.accepted_tokens.numpy().tolist() == [2, 1]
+    assert [checked.proposed_tokens.of_row(row) for row in (0, 1)] == [(3, 0), (0, 1)]
+    assert [checked.accepted_tokens.of_row(row) for row in (0, 1)] == [(2, 0), (0, 1)]

@@ -72,7 +72,7 @@ def _assert_same(found: tuple[Any, ...], expected: tuple[Any, ...]) -> None:
 
 def _counts(bench: Bench, model: str = MODEL) -> tuple[int, int]:
     lane = bench.parts.lanes[model, 1]
-    return lane.proposed_tokens, lane.accepted_tokens
+    return lane.proposed_tokens.ngram, lane.accepted_tokens.ngram
 
 
 def _requests(rng: random.Random) -> list[dict[str, Any]]:

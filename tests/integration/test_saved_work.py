@@ -15,7 +15,12 @@ from shaperouter import Client
 
 MODEL = f"--model=endless={GOLDENS / 'gpt2-untied'}"
 PLAIN = {"--prefix-cache-memory": "0", "--speculate": "off"}
-SAVING = {"--prefix-cache-memory": "16MB", "--speculate": "ngram"}
+SAVING = {
+    "--prefix-cache-memory": "16MB",
+    "--speculate": "ngram",
+    # It proposes what itself would say.
+    "--draft": f"endless={GOLDENS / 'gpt2-untied'}",
+}
 # Each request has one of these beginnings.
 PREFIXES, PREFIX = 3, 48
 NEW_TOKENS = 60

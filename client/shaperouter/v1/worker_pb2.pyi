@@ -468,7 +468,7 @@ class RefusedGraph(_message.Message):
     def __init__(self, signature: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class Lane(_message.Message):
-    __slots__ = ("model", "beams", "active_slots", "total_slots", "queued", "backlog_tokens", "backlog_prompt_tokens", "backlog_prompts", "backlog_source_tokens", "backlog_sources", "prefill_padding_tokens", "encode_padding_tokens", "decode_padding_tokens", "align_padding_tokens", "score_padding_tokens", "proposed_tokens", "accepted_tokens")
+    __slots__ = ("model", "beams", "active_slots", "total_slots", "queued", "backlog_tokens", "backlog_prompt_tokens", "backlog_prompts", "backlog_source_tokens", "backlog_sources", "prefill_padding_tokens", "encode_padding_tokens", "decode_padding_tokens", "align_padding_tokens", "score_padding_tokens", "proposed_tokens", "accepted_tokens", "draft_proposed_tokens", "draft_accepted_tokens")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     BEAMS_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_SLOTS_FIELD_NUMBER: _ClassVar[int]
@@ -486,6 +486,8 @@ class Lane(_message.Message):
     SCORE_PADDING_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PROPOSED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_PROPOSED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    DRAFT_ACCEPTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     model: str
     beams: int
     active_slots: int
@@ -503,7 +505,9 @@ class Lane(_message.Message):
     score_padding_tokens: int
     proposed_tokens: int
     accepted_tokens: int
-    def __init__(self, model: _Optional[str] = ..., beams: _Optional[int] = ..., active_slots: _Optional[int] = ..., total_slots: _Optional[int] = ..., queued: _Optional[int] = ..., backlog_tokens: _Optional[int] = ..., backlog_prompt_tokens: _Optional[int] = ..., backlog_prompts: _Optional[int] = ..., backlog_source_tokens: _Optional[int] = ..., backlog_sources: _Optional[int] = ..., prefill_padding_tokens: _Optional[int] = ..., encode_padding_tokens: _Optional[int] = ..., decode_padding_tokens: _Optional[int] = ..., align_padding_tokens: _Optional[int] = ..., score_padding_tokens: _Optional[int] = ..., proposed_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ...) -> None: ...
+    draft_proposed_tokens: int
+    draft_accepted_tokens: int
+    def __init__(self, model: _Optional[str] = ..., beams: _Optional[int] = ..., active_slots: _Optional[int] = ..., total_slots: _Optional[int] = ..., queued: _Optional[int] = ..., backlog_tokens: _Optional[int] = ..., backlog_prompt_tokens: _Optional[int] = ..., backlog_prompts: _Optional[int] = ..., backlog_source_tokens: _Optional[int] = ..., backlog_sources: _Optional[int] = ..., prefill_padding_tokens: _Optional[int] = ..., encode_padding_tokens: _Optional[int] = ..., decode_padding_tokens: _Optional[int] = ..., align_padding_tokens: _Optional[int] = ..., score_padding_tokens: _Optional[int] = ..., proposed_tokens: _Optional[int] = ..., accepted_tokens: _Optional[int] = ..., draft_proposed_tokens: _Optional[int] = ..., draft_accepted_tokens: _Optional[int] = ...) -> None: ...
 
 class CallQueue(_message.Message):
     __slots__ = ("model", "calls", "rows", "elements", "padding_elements", "padding_checks", "padding_differences")

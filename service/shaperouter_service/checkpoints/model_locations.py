@@ -1,7 +1,7 @@
 """Locations of models: built in, a directory, or a hub."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -43,13 +43,45 @@ def parse_models(specs: Iterable[str]) -> list[ModelLocation]:
             raise StartupError(f"model: a name {error}") from error
         if name in located:
             raise StartupError(f"model: {name} is given twice")
-        directory = _locate(location) if equals else _built_in(name)
+        directory = _locate(location, "model") if equals else _built_in(name)
         if directory.is_dir():
             check_model_directory(directory)
             if not is_checkpoint(directory):
                 directory = function_in(directory) or directory
         located[name] = ModelLocation(name=name, directory=directory)
     return list(located.values())
+
+
+def parse_drafts(specs: Iterable[str], models: Collection[str]) -> dict[str, Path]:
+    """Parses `NAME=DIRECTORY_OR_HUB_ID` of draft models, and downloads if needed.
+
+    Args:
+        specs: Values of the option `draft`.
+        models: Names of the models that are served.
+
+    Returns:
+        The directory of each model's draft model, by the model's name.
+
+    Raises:
+        StartupError: A model is not served or has two draft models, or a draft model is missing or
+            unsafe.
+    """
+    located: dict[str, Path] = {}
+    for spec in specs:
+        name, equals, location = spec.partition("=")
+        if not equals:
+            raise StartupError(f"draft: must be NAME=DIRECTORY or NAME=HUB_ID, got {spec!r}")
+        if name not in models:
+            known = ", ".join(models)
+            raise StartupError(f"draft: unknown model {name!r}; served models: {known}")
+        if name in located:
+            raise StartupError(f"draft: model {name} must have one draft model, got two")
+        directory = _locate(location, "draft")
+        if not is_checkpoint(directory):
+            raise StartupError(f"draft: {location!r} is not a checkpoint: it has no config.json")
+        check_model_directory(directory)
+        located[name] = directory
+    return located
 
 
 def check_name(name: str) -> None:
@@ -77,21 +109,21 @@ def _built_in(name: str) -> Path:
     return directory
 
 
-def _locate(location: str) -> Path:
+def _locate(location: str, option: str) -> Path:
     path = Path(location).expanduser()
     if location and path.is_dir():
         return path.resolve()
     if path.suffix == KERAS_SUFFIX:
         if not path.is_file():
-            raise StartupError(f"model: {location!r} is not a file")
+            raise StartupError(f"{option}: {location!r} is not a file")
         return path.resolve()
     # A hub id is `name` or `owner/name`; anything else must be a path.
     if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", location) or location.startswith("."):
-        raise StartupError(f"model: {location!r} is not a directory")
-    return _download(location)
+        raise StartupError(f"{option}: {location!r} is not a directory")
+    return _download(location, option)
 
 
-def _download(hub_id: str) -> Path:
+def _download(hub_id: str, option: str) -> Path:
     # Imported here, because most services read local directories.
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, HTTPError, LocalEntryNotFoundError
@@ -101,6 +133,6 @@ def _download(hub_id: str) -> Path:
         return Path(snapshot_download(hub_id, allow_patterns=_HUB_FILES))
     except (OSError, HTTPError, HFValidationError, LocalEntryNotFoundError) as error:
         raise StartupError(
-            f"model: {hub_id!r} is not a directory, and could not be downloaded from the Hub: "
+            f"{option}: {hub_id!r} is not a directory, and could not be downloaded from the Hub: "
             f"{error}"
         ) from error

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from shaperouter_service.checkpoints.model_locations import parse_drafts
 from shaperouter_service.commands.options import (
     OFF,
     CommonOptions,
@@ -66,6 +67,7 @@ def check(
         tokens=router.tokens,
         dtype=engine.dtype,
         kernels=engine.kernels,
+        drafts=parse_drafts(engine.draft, names),
         slots=engine.slots,
         max_length=engine.max_length,
         prefix_cache_bytes=engine.prefix_cache_memory,

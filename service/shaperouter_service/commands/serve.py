@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from shaperouter_service.checkpoints.model_locations import parse_drafts
 from shaperouter_service.commands.options import (
     OFF,
     CommonOptions,
@@ -52,6 +53,7 @@ def serve(
     lengths_of_models("prefill-lengths", engine.prefill_lengths, names)
     lengths_of_models("decode-lengths", engine.decode_lengths, names)
     lengths_of_models("encode-lengths", engine.encode_lengths, names)
+    drafts = parse_drafts(engine.draft, names)
     config = router.config(
         common,
         tls,
@@ -66,6 +68,7 @@ def serve(
         threads=engine.threads or cores,
         compile_threads=engine.compile_threads or default_compile_threads(cores),
         max_memory=MemoryCap(size=engine.max_memory.bytes_for(workers)),
+        draft=tuple(f"{name}={directory}" for name, directory in drafts.items()),
     )
     arguments = (
         *(f"--model={model.name}={model.directory}" for model in models),

@@ -9,6 +9,7 @@ import click
 
 import shaperouter_service
 from shaperouter_service.checkpoints.model_files import is_decoder
+from shaperouter_service.checkpoints.model_locations import parse_drafts
 from shaperouter_service.commands.options import (
     OFF,
     CommonOptions,
@@ -116,6 +117,7 @@ def worker(
             max_memory_bytes=engine.max_memory.bytes_for(1),
             prefix_cache_bytes=engine.prefix_cache_memory,
             speculate=engine.speculate,
+            drafts=parse_drafts(engine.draft, names),
             prefill_lengths=lengths_of_models("prefill-lengths", engine.prefill_lengths, names),
             decode_lengths=lengths_of_models("decode-lengths", engine.decode_lengths, names),
             encode_lengths=lengths_of_models("encode-lengths", engine.encode_lengths, names),

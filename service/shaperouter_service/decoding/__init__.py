@@ -11,6 +11,7 @@ from shaperouter_service.decoding.options import Options, TranscriptRules
 from shaperouter_service.decoding.prefill import Piece, PrefillProgram
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.decoding.search import Logprobs
+from shaperouter_service.decoding.speculation import BySource
 from shaperouter_service.decoding.step_places import MAX_PROPOSALS
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "AlignProgram",
     "Aligned",
     "Batch",
+    "BySource",
     "Caches",
     "DecodeProgram",
     "Decoded",

@@ -185,6 +185,7 @@ class Batch:
             max_length=self.model.family.max_length,
             source_length=self.source_length,
             has_transcript=self.model.family.has_transcript,
+            has_draft=self.model.draft is not None,
         )
 
     def _copy_small(self, row: int, state: State, options: Options, source_row: int) -> None:

@@ -17,7 +17,7 @@ from shaperouter_service.decoding.tf_internals import (
     read_variable,
     variable_shape,
 )
-from shaperouter_service.models import Model
+from shaperouter_service.models import Family, Model
 from shaperouter_service.routing.prefixes import BLOCK
 
 
@@ -43,6 +43,7 @@ class Caches:
     Attributes:
         tokens: Handles of stacks of layers' keys, then of their values: [R, L, H, T, D]. One stack
             has all layers if the model's weights are stacked; otherwise each layer has its own.
+            Those of a draft model follow.
         source: Likewise, for keys and values of the source: [R, L, H, S, D].
         bytes: Size in memory.
     """
@@ -156,19 +157,26 @@ def _zeros(shapes: Sequence[Sequence[int]], dtype: tf.DType) -> list[tf.Tensor]:
 
 
 def token_shapes(model: Model, shape: Shape) -> list[list[int]]:
-    """Shapes of the caches of tokens, in the order of their handles."""
-    return _shapes(model, shape.rows, shape.length)
+    """Shapes of the caches of tokens, in the order of their handles: first the model's own."""
+    return [
+        each for family in model.cached for each in _shapes(model, family, shape.rows, shape.length)
+    ]
+
+
+def split(model: Model, values: list[tf.Tensor]) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+    """Splits the caches of tokens in those of the model and those of its draft model."""
+    own = len(values) // len(model.cached)
+    return values[:own], values[own:]
 
 
 def source_shapes(model: Model, shape: Shape) -> list[list[int]]:
     """Shapes of the caches of sources, in the order of their handles; none without an encoder."""
     if not model.family.max_source_length:
         return []
-    return _shapes(model, shape.rows, shape.source_length)
+    return _shapes(model, model.family, shape.rows, shape.source_length)
 
 
-def _shapes(model: Model, rows: int, length: int) -> list[list[int]]:
-    family = model.family
+def _shapes(model: Model, family: Family, rows: int, length: int) -> list[list[int]]:
     # Rows come first, so that a row is contiguous in memory.
     in_stack, stacks = (family.layers, 1) if model.weights.is_packed else (1, family.layers)
     return [[rows, in_stack, family.heads, length, family.head_size]] * (2 * stacks)

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,16 +19,18 @@ from shaperouter_service.decoding.decode_values import (
     NO_PROPOSALS,
     Decoded,
     Inputs,
+    Limits,
     Loop,
     Outputs,
     TokenBits,
 )
+from shaperouter_service.decoding.drafting import draft
 from shaperouter_service.decoding.no_speech import no_speech_probability, reads_no_speech
 from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.program import Program, pack
 from shaperouter_service.decoding.sampling import Sampling
 from shaperouter_service.decoding.search import Logprobs, Search
-from shaperouter_service.decoding.speculation import Checked, check, propose
+from shaperouter_service.decoding.speculation import BySource, Checked, check, propose
 from shaperouter_service.decoding.state import State
 from shaperouter_service.models import Model, Weights
 
@@ -57,7 +59,8 @@ class DecodeProgram(Program):
             rows: See `Program`.
             beams: See `Program`.
             length: See `Program`.
-            speculates: Whether steps can check proposals, which takes longer to compile.
+            speculates: Whether steps can check proposals, which takes longer to compile. They can
+                in any case if the model has a draft model.
         """
         super().__init__(
             name,
@@ -80,7 +83,11 @@ class DecodeProgram(Program):
         self._no_logits: Any = ()
         if not self.source_length:
             self._no_logits = tf.zeros([rows, model.family.vocab_size])
-        self._no_proposals: Any = tf.zeros([rows], tf.int32) if self.checks_proposals else ()
+        self._no_proposals: Any = ()
+        if self.checks_proposals:
+            self._no_proposals = tf.nest.map_structure(
+                lambda spec: tf.zeros(spec.shape, spec.dtype), BySource.specs(rows)
+            )
 
     @property
     def checks_proposals(self) -> bool:
@@ -90,7 +97,7 @@ class DecodeProgram(Program):
         more tokens costs more, and its logits may differ in their last bits.
         """
         can = self.beams == 1 and not self.source_length and self.model.weights.is_packed
-        return self._speculates and can
+        return can and (self._speculates or self.model.draft is not None)
 
     def __call__(
         self,
@@ -100,7 +107,7 @@ class DecodeProgram(Program):
         stopping: TokenBits = NO_BITS,
         allowed: TokenBits = NO_BITS,
         *,
-        proposals: Mapping[int, int] = NO_PROPOSALS,
+        proposals: Limits = NO_PROPOSALS,
     ) -> Decoded:
         """Advances some rows of a batch of this graph's shape.
 
@@ -117,7 +124,7 @@ class DecodeProgram(Program):
                 a stop string.
             allowed: For each active row with a constraint and each hypothesis in use, likewise the
                 tokens that may follow.
-            proposals: For each row that takes part in speculation, the maximum number of proposals
+            proposals: For each row that takes part in speculation, the maximum numbers of proposals
                 of a step; no row that has a constraint. A call ends early once a row has MAX_STEPS
                 new tokens, or needs more than T positions.
         """
@@ -141,15 +148,16 @@ class DecodeProgram(Program):
             batch.logits = None
         proposed, accepted = outputs.proposed, outputs.accepted
         if not self.checks_proposals:
-            proposed = accepted = np.zeros([self.rows], np.int32)
+            none = np.zeros([self.rows], np.int32)
+            proposed = accepted = BySource(none, none)
         return Decoded(int(outputs.steps), outputs.logprobs, proposed, accepted)
 
-    def _proposals(self, proposals: Mapping[int, int]) -> Any:
+    def _proposals(self, proposals: Limits) -> Any:
         if not proposals or not self.checks_proposals:
             return self._no_proposals
-        limits = np.zeros([self.rows], np.int32)
-        limits[list(proposals)] = list(proposals.values())
-        return limits
+        limits = np.zeros([2, self.rows], np.int32)
+        limits[:, list(proposals)] = np.transpose(list(proposals.values()))
+        return BySource(*limits)
 
     @property
     def _bits_shape(self) -> list[int]:
@@ -198,6 +206,7 @@ class DecodeProgram(Program):
                     max_length=family.max_length,
                     source_length=self.source_length,
                     has_transcript=family.has_transcript,
+                    has_draft=self.model.draft is not None,
                 ),
                 options=Options.specs(self.rows, has_transcript=family.has_transcript),
                 pending=()
@@ -207,7 +216,7 @@ class DecodeProgram(Program):
                 steps=tf.TensorSpec([], tf.int32),
                 stopping=() if self.beams == 1 else tf.TensorSpec(self._bits_shape, tf.uint8),
                 constraints=() if family.has_transcript else self._constraint_specs,
-                proposals=tf.TensorSpec([self.rows], tf.int32) if self.checks_proposals else (),
+                proposals=BySource.specs(self.rows) if self.checks_proposals else (),
             )
         ]
 
@@ -314,10 +323,23 @@ class DecodeProgram(Program):
             room = tf.minimum(self.length - state.lengths, MAX_STEPS - 1 - made)
             room = tf.minimum(room, state.remaining - 1)
             reads = alive & ~is_left & ~begins
-            proposals = propose(state, reads, tf.minimum(room, inputs.proposals))
-            checked, values = check(
-                self.model.family, weights, state, proposals, values=values, checked=checked
+            own, drafts = caches.split(self.model, values)
+            proposals = propose(state, reads, tf.minimum(room, inputs.proposals.ngram))
+            if self.model.draft is not None:
+                proposals, state, drafts = draft(
+                    self.model.draft,
+                    weights.of_draft,
+                    state,
+                    options,
+                    proposals,
+                    limits=tf.minimum(room, inputs.proposals.draft),
+                    vocab_size=self.model.family.vocab_size,
+                    values=drafts,
+                )
+            checked, own = check(
+                self.model.family, weights, state, proposals, values=own, checked=checked
             )
+            values = [*own, *drafts]
         visible, state = self._extend_lineage(state)
 
         def from_prefill() -> tf.Tensor:
@@ -345,7 +367,11 @@ class DecodeProgram(Program):
         after, new = search.advance(logits, state, options, alive, inputs.constraints)
         if self.checks_proposals:
             tokens = tf.gather(after.tokens[:, 0], state.lengths, batch_dims=1)
-            checked = checked.after(tokens, alive)
+            checked, came = checked.after(tokens, alive)
+            if state.has_draft:
+                # What the draft model has read beyond is no longer part of the sequence.
+                right = tf.minimum(state.drafted, state.lengths)
+                after = after._replace(drafted=tf.where(came, state.drafted, right))
         return Loop(
             # A token whose logits were known already takes no forward pass.
             steps=steps + 1 - tf.cast(is_left, tf.int32),
@@ -380,10 +406,11 @@ class DecodeProgram(Program):
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """Computes logits [R, B, V] after the newest tokens, and caches that include them."""
         family = self.model.family
+        own, drafts = caches.split(self.model, values)
         position = tf.broadcast_to(state.lengths[:, tf.newaxis] - 1, [self.rows, self.beams])
         newest = tf.gather(state.tokens, position, batch_dims=2)  # [R, B]
         attend = StepAttention(
-            values,
+            own,
             prompt_lengths=state.prompt_positions,
             starts=self._newest_positions(state),
             visible=visible,
@@ -391,7 +418,7 @@ class DecodeProgram(Program):
             is_native=weights.is_packed,
         )
         hidden = family.forward(weights, newest, position, attend)  # [R, B, E]
-        return family.logits(weights, hidden), attend.caches
+        return family.logits(weights, hidden), [*attend.caches, *drafts]
 
 
 # Made once, as it takes longer to make a tensor than to use it.

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from shaperouter_service.decoding.search import Logprobs
+from shaperouter_service.decoding.speculation import BySource
 
 # Maximum number of steps per call, and of new tokens of a row: the size of the result. The actual
 # number is a tensor.
@@ -15,7 +16,11 @@ MAX_STEPS = 16
 # A bit for each token after each hypothesis, by row; only rows with stop strings or a constraint.
 TokenBits: TypeAlias = Mapping[int, Sequence[np.ndarray]]
 NO_BITS: TokenBits = {}
-NO_PROPOSALS: Mapping[int, int] = {}
+
+# Maximum numbers of proposals of a step, by row: those from the row's own sequence, and those of
+# the draft model.
+Limits: TypeAlias = Mapping[int, tuple[int, int]]
+NO_PROPOSALS: Limits = {}
 
 
 class Inputs(NamedTuple):
@@ -29,7 +34,7 @@ class Inputs(NamedTuple):
         steps: int32, number of steps, at most MAX_STEPS.
         stopping: See `BeamSearch`; empty without beam search.
         constraints: See `Constraints`; empty for models that transcribe.
-        proposals: [R] int32, maximum number of proposals that a step checks; empty for programs
+        proposals: Maximum numbers of proposals that a step checks, a `BySource`; empty for programs
             that check none.
     """
 
@@ -68,8 +73,8 @@ class Outputs(NamedTuple):
         state: State after the steps.
         steps: int32, number of steps made.
         logprobs: Log-probabilities of the new tokens, [R, MAX_STEPS, ...].
-        proposed: [R] int32, number of proposals checked; empty for programs that check none.
-        accepted: [R] int32, number of these that were accepted.
+        proposed: Numbers of proposals checked, a `BySource`; empty for programs that check none.
+        accepted: Numbers of these that were accepted, likewise.
     """
 
     state: Any
@@ -85,11 +90,11 @@ class Decoded(NamedTuple):
     Attributes:
         steps: Number of steps made: forward passes, and first tokens.
         logprobs: Log-probabilities of the new tokens, [R, MAX_STEPS, ...].
-        proposed: [R], number of proposals checked.
-        accepted: [R], number of these that were accepted.
+        proposed: Numbers of proposals checked.
+        accepted: Numbers of these that were accepted.
     """
 
     steps: int
     logprobs: Logprobs
-    proposed: np.ndarray
-    accepted: np.ndarray
+    proposed: BySource
+    accepted: BySource

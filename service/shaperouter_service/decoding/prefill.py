@@ -17,6 +17,7 @@ import tensorflow as tf
 from shaperouter_service.decoding import caches
 from shaperouter_service.decoding.attention import PromptAttention, SourceAttention
 from shaperouter_service.decoding.batch import Batch
+from shaperouter_service.decoding.drafting import read_piece
 from shaperouter_service.decoding.no_speech import no_speech_probability, reads_no_speech
 from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.program import Program
@@ -280,9 +281,14 @@ class PrefillProgram(Program):
         ) -> tuple[tf.Tensor, _Outputs, list[tf.Tensor]]:
             # This is the only iteration. XLA would hoist whatever does not depend on it.
             first = start + index
-            attend = PromptAttention(values, first, size, source, is_native=weights.is_packed)
+            own, drafts = caches.split(self.model, values)
+            attend = PromptAttention(own, first, size, source, is_native=weights.is_packed)
             positions = tf.broadcast_to(first + tf.range(size), [self.rows, size])
             hidden = family.forward(weights, tokens[:, :size], positions, attend)
+            if self.model.draft is not None:
+                drafts = read_piece(
+                    self.model.draft, weights.of_draft, tokens[:, :size], first, drafts
+                )
 
             def logits_after(positions: tf.Tensor) -> tf.Tensor:
                 here = tf.clip_by_value(positions - start, 0, size - 1)
@@ -307,7 +313,7 @@ class PrefillProgram(Program):
                     logits=lambda hidden: family.logits(weights, hidden),
                 )
                 outputs = outputs._replace(logprobs=logprobs)
-            return index + 1, outputs, attend.caches
+            return index + 1, outputs, [*attend.caches, *drafts]
 
         # The call that compiles the graph has no active row and need not read a prompt. This is a
         # loop of at most one iteration, not a condition, because XLA may copy what the branches of

@@ -39,7 +39,7 @@ class Sampling(Search):
             constraints=constraints and constraints.per_hypothesis(),
             active=active,
         )
-        new = self._choose(scores, lengths, options, active)
+        new = choose(scores, lengths, options, active)
         remaining = tf.where(is_end(new, options), 0, state.remaining - 1)
         after = state._replace(
             tokens=append(state.tokens, lengths, new[:, tf.newaxis]),
@@ -51,20 +51,6 @@ class Sampling(Search):
         # The log-probabilities of a transcript are those among the tokens that its rules allow.
         reported = scores if options.transcript else logits
         return after, self._logprobs(reported, new, options, active)
-
-    @staticmethod
-    def _choose(
-        scores: tf.Tensor, positions: tf.Tensor, options: Options, active: tf.Tensor
-    ) -> tf.Tensor:
-        def sampled() -> tf.Tensor:
-            warped = warp(scores, options, 1, active & options.do_sample)
-            # The largest of logits plus Gumbel noise is a sample (Gumbel-max trick).
-            perturbed = warped + gumbel(options.seed, positions, scores.shape[1])
-            return tf.where(options.do_sample[:, tf.newaxis], perturbed, scores)
-
-        # The noise costs as much as a step of the smallest models, so only sampling rows get it.
-        samples = tf.reduce_any(options.do_sample & active)
-        return tf.argmax(tf.cond(samples, sampled, lambda: scores), axis=-1, output_type=tf.int32)
 
     @staticmethod
     def _logprobs(
@@ -80,3 +66,29 @@ class Sampling(Search):
 
         wanted = tf.reduce_any((options.logprobs >= 0) & active)
         return Logprobs(*tf.cond(wanted, computed, lambda: none))
+
+
+def choose(
+    scores: tf.Tensor, positions: tf.Tensor, options: Options, active: tf.Tensor
+) -> tf.Tensor:
+    """Chooses the likeliest token of each row, or a sample.
+
+    Args:
+        scores: [R, V] float32, logits after all processors.
+        positions: [R] int32, the positions that tokens are chosen for.
+        options: Options of R rows.
+        active: [R] bool; the results of other rows are undefined.
+
+    Returns:
+        [R] int32.
+    """
+
+    def sampled() -> tf.Tensor:
+        warped = warp(scores, options, 1, active & options.do_sample)
+        # The largest of logits plus Gumbel noise is a sample (Gumbel-max trick).
+        perturbed = warped + gumbel(options.seed, positions, scores.shape[1])
+        return tf.where(options.do_sample[:, tf.newaxis], perturbed, scores)
+
+    # The noise costs as much as a step of the smallest models, so only sampling rows get it.
+    samples = tf.reduce_any(options.do_sample & active)
+    return tf.argmax(tf.cond(samples, sampled, lambda: scores), axis=-1, output_type=tf.int32)

@@ -5,7 +5,8 @@ drawn from the seed and the position. So if the row chooses the proposed token, 
 are right; otherwise they are not used. No proposal changes which tokens a row gets, whether it
 samples or not.
 
-Proposals are the tokens that followed when the row's newest tokens last occurred in its sequence.
+Proposals come from the row's own sequence: they are the tokens that followed when its newest tokens
+last occurred there. If these have not occurred before, a draft model may propose (`drafting`).
 
 One forward pass reads the newest token of each row and the proposals after it (`step_places`). The
 rows then choose their tokens one by one, with all their options, until one differs from its
@@ -18,7 +19,12 @@ import tensorflow as tf
 
 from shaperouter_service.decoding.attention import CheckAttention
 from shaperouter_service.decoding.state import State
-from shaperouter_service.decoding.step_places import MAX_PROPOSALS, StepPlaces, place_count
+from shaperouter_service.decoding.step_places import (
+    MAX_PROPOSALS,
+    StepPlaces,
+    place_count,
+    within_places,
+)
 from shaperouter_service.models import Family, Weights
 
 # Number of newest tokens that must have occurred together before.
@@ -35,11 +41,43 @@ class Proposals(NamedTuple):
         reads: [R] bool, rows that need logits, whether or not something is proposed for them.
         tokens: [R, K] int32.
         counts: [R] int32, how many of them to check, from the first.
+        drafted: [R] bool, whether they are those of a draft model.
     """
 
     reads: Any
     tokens: Any
     counts: Any
+    drafted: Any
+
+
+class BySource(NamedTuple):
+    """Numbers of proposals by where these come from: of R rows, [R] int32 each, or sums.
+
+    Attributes:
+        ngram: Those from a row's own sequence.
+        draft: Those of the draft model.
+    """
+
+    ngram: Any
+    draft: Any
+
+    @classmethod
+    def specs(cls, rows: int) -> "BySource":
+        """Static shapes of the numbers of R rows."""
+        return cls(*[tf.TensorSpec([rows], tf.int32)] * 2)
+
+    @classmethod
+    def of(cls, counts: tf.Tensor, drafted: tf.Tensor) -> "BySource":
+        """Splits the numbers of rows, which are those of the draft model where `drafted` [R]."""
+        return cls(tf.where(drafted, 0, counts), tf.where(drafted, counts, 0))
+
+    def plus(self, other: "BySource") -> "BySource":
+        """Returns the sums."""
+        return BySource(self.ngram + other.ngram, self.draft + other.draft)
+
+    def of_row(self, row: int) -> "BySource":
+        """The numbers of one row, on the host."""
+        return BySource(int(self.ngram[row]), int(self.draft[row]))
 
 
 class Checked(NamedTuple):
@@ -51,8 +89,9 @@ class Checked(NamedTuple):
         firsts: [R] int32, the first place of each row.
         counts: [R] int32, places of each row.
         used: [R] int32, number of these that the row has used; all after a rejected proposal.
-        proposed_tokens: [R] int32, proposals so far in this call.
-        accepted_tokens: [R] int32, proposals accepted so far.
+        drafted: [R] bool, see `Proposals`.
+        proposed_tokens: Numbers of proposals so far in this call.
+        accepted_tokens: Numbers of proposals accepted so far.
     """
 
     logits: Any
@@ -60,8 +99,9 @@ class Checked(NamedTuple):
     firsts: Any
     counts: Any
     used: Any
-    proposed_tokens: Any
-    accepted_tokens: Any
+    drafted: Any
+    proposed_tokens: BySource
+    accepted_tokens: BySource
 
     @classmethod
     def none(cls, rows: int, vocab_size: int) -> "Checked":
@@ -73,8 +113,9 @@ class Checked(NamedTuple):
             firsts=zeros,
             counts=zeros,
             used=zeros,
-            proposed_tokens=zeros,
-            accepted_tokens=zeros,
+            drafted=tf.zeros([rows], tf.bool),
+            proposed_tokens=BySource(zeros, zeros),
+            accepted_tokens=BySource(zeros, zeros),
         )
 
     @property
@@ -96,20 +137,31 @@ class Checked(NamedTuple):
             firsts=places.firsts,
             counts=places.counts,
             used=tf.zeros_like(self.used),
-            proposed_tokens=self.proposed_tokens + proposals.counts,
+            drafted=proposals.drafted,
+            proposed_tokens=self.proposed_tokens.plus(
+                BySource.of(proposals.counts, proposals.drafted)
+            ),
             accepted_tokens=self.accepted_tokens,
         )
 
-    def after(self, new: tf.Tensor, advanced: tf.Tensor) -> "Checked":
-        """Returns the value after the rows `advanced` [R] have chosen the tokens `new` [R]."""
+    def after(self, new: tf.Tensor, advanced: tf.Tensor) -> tuple["Checked", tf.Tensor]:
+        """Compares new tokens with their proposals.
+
+        Args:
+            new: [R] int32, the tokens that rows have chosen.
+            advanced: [R] bool, the rows that have chosen one.
+
+        Returns:
+            The value after the tokens, and [R] bool, whether each was proposed.
+        """
         advanced &= self.is_left
         # There is no proposal after the last place of a row.
         place = tf.minimum(self.used, MAX_PROPOSALS - 1)
         came = tf.gather(self.proposed, place, batch_dims=1) == new
         came &= advanced & (self.used + 1 < self.counts)
         used = tf.where(came, self.used + 1, tf.where(advanced, self.counts, self.used))
-        accepted = self.accepted_tokens + tf.cast(came, tf.int32)
-        return self._replace(used=used, accepted_tokens=accepted)
+        accepted = self.accepted_tokens.plus(BySource.of(tf.cast(came, tf.int32), self.drafted))
+        return self._replace(used=used, accepted_tokens=accepted), came
 
 
 def propose(state: State, reads: tf.Tensor, limits: tf.Tensor) -> Proposals:
@@ -124,7 +176,7 @@ def propose(state: State, reads: tf.Tensor, limits: tf.Tensor) -> Proposals:
         limits: [R] int32, maximum number of proposals.
     """
     tokens, matches = tf.squeeze(state.tokens, 1), tf.squeeze(state.matches, 1)
-    (rows, size), lengths = tokens.shape, state.lengths
+    size, lengths = tokens.shape[1], state.lengths
     positions = tf.range(size)
     rank = tf.minimum(matches, _MAX_MATCHED) * size + positions
     rank = tf.where(positions < lengths[:, tf.newaxis], rank, -1)
@@ -136,8 +188,7 @@ def propose(state: State, reads: tf.Tensor, limits: tf.Tensor) -> Proposals:
     counts = tf.clip_by_value(limits, 0, MAX_PROPOSALS)
     counts = tf.where(reads & (matched >= MIN_MATCHED), counts, 0)
     # If the places do not suffice, later rows check fewer proposals, which changes no token.
-    left = place_count(rows) - rows - tf.cumsum(counts, exclusive=True)
-    return Proposals(reads, proposed, tf.clip_by_value(left, 0, counts))
+    return Proposals(reads, proposed, within_places(counts), tf.zeros_like(reads))
 
 
 def check(
@@ -162,12 +213,12 @@ def check(
     Returns:
         The logits, and the caches that include the tokens.
     """
-    rows, lengths = state.lengths.shape[0], state.lengths
+    lengths = state.lengths
 
     def read(
         index: tf.Tensor, checked: Checked, values: list[tf.Tensor]
     ) -> tuple[tf.Tensor, Checked, list[tf.Tensor]]:
-        places = StepPlaces.of(rows, proposals.reads, proposals.counts)
+        places = StepPlaces.of(proposals.reads, proposals.counts)
         newest = tf.gather(state.tokens[:, 0], lengths - 1, batch_dims=1)
         tokens = tf.concat([newest[:, tf.newaxis], proposals.tokens], axis=1)  # [R, 1 + K]
         tokens = tf.gather_nd(tokens, tf.stack([places.rows, places.offsets], axis=-1))

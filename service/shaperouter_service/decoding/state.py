@@ -82,6 +82,8 @@ class State(NamedTuple):
         source: The sources' tokens; empty unless an encoder reads tokens.
         no_speech: [R] float32, the probability that nobody speaks; empty for models that do not
             transcribe.
+        drafted: [R] int32, number of tokens, from the first, that the draft model has read; empty
+            without one, and with beam search.
     """
 
     tokens: Any
@@ -93,6 +95,7 @@ class State(NamedTuple):
     source_lengths: Any = ()
     source: SourceTokens | tuple[()] = ()
     no_speech: Any = ()
+    drafted: Any = ()
 
     @classmethod
     def specs(
@@ -104,6 +107,7 @@ class State(NamedTuple):
         max_length: int,
         source_length: int = 0,
         has_transcript: bool = False,
+        has_draft: bool = False,
     ) -> "State":
         """Static shapes of a state whose cache has T = `length` positions and S for its source."""
         tokens = max_tokens(length, max_length)
@@ -137,6 +141,7 @@ class State(NamedTuple):
             if source_length and not has_transcript
             else (),
             no_speech=spec([], tf.float32) if has_transcript else (),
+            drafted=spec([], tf.int32) if has_draft and beams == 1 else (),
         )
 
     @classmethod
@@ -157,6 +162,11 @@ class State(NamedTuple):
         its logits.
         """
         return not isinstance(self.source_lengths, tuple)
+
+    @property
+    def has_draft(self) -> bool:
+        """Whether a draft model proposes tokens of these requests."""
+        return not isinstance(self.drafted, tuple)
 
     @property
     def prompt_positions(self) -> Any:
@@ -195,6 +205,8 @@ class State(NamedTuple):
             self.lengths[row] += len(generated)
             self.tokens[row, :, len(prompt) : self.lengths[row]] = generated
         self.remaining[row] = max_new_tokens - len(generated)
+        if self.has_draft:
+            self.drafted[row] = self.read_lengths[row]
         if self.has_source:
             self.source_lengths[row] = source_length
         if self.beams:

@@ -33,14 +33,14 @@ class StepPlaces(NamedTuple):
     counts: Any
 
     @classmethod
-    def of(cls, rows: int, alive: tf.Tensor, counts: tf.Tensor) -> "StepPlaces":
+    def of(cls, alive: tf.Tensor, counts: tf.Tensor) -> "StepPlaces":
         """Lays out the tokens of a step.
 
         Args:
-            rows: R.
             alive: [R] bool, rows that take part.
             counts: [R] int32, proposals of each row.
         """
+        rows = alive.shape[0]
         sizes = tf.where(alive, counts + 1, 0)
         ends = tf.cumsum(sizes)
         place = tf.range(place_count(rows))
@@ -70,3 +70,15 @@ class StepPlaces(NamedTuple):
 def place_count(rows: int) -> int:
     """Returns M, the places of a step of R rows."""
     return rows + min(rows * MAX_PROPOSALS, MAX_ALL_PROPOSALS)
+
+
+def within_places(counts: tf.Tensor, used: tf.Tensor | int = 0) -> tf.Tensor:
+    """Bounds numbers of proposals by the places: later rows get fewer.
+
+    Args:
+        counts: [R] int32, at least 0.
+        used: int32, the number of places that other proposals take.
+    """
+    rows = counts.shape[0]
+    left = place_count(rows) - rows - used - tf.cumsum(counts, exclusive=True)
+    return tf.clip_by_value(left, 0, counts)

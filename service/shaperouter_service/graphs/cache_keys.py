@@ -41,10 +41,15 @@ CALL_SOURCES = (
 
 
 def cache_key(model: Model) -> CacheKey:
-    """Returns a model's key, which depends on its dimensions but not on its weights or name."""
+    """Returns a model's key, which depends on its dimensions but not on its weights or name.
+
+    It also depends on the dimensions of the draft model.
+    """
     # Families are dataclasses of their dimensions.
-    dimensions = dataclasses.asdict(model.family)
-    return _key(model, model.family.name, SOURCES, {"dimensions": dimensions})
+    parts: dict[str, Any] = {"dimensions": dataclasses.asdict(model.family)}
+    if model.draft is not None:
+        parts["draft"] = {"family": model.draft.name, **dataclasses.asdict(model.draft)}
+    return _key(model, model.family.name, SOURCES, parts)
 
 
 def call_cache_key(model: CallModel) -> CacheKey:

@@ -84,6 +84,7 @@ class ModelSpec:
         weights: Shapes and types of the weights, by name.
         packed: See `Weights`.
         parameters: Number of parameters.
+        draft: See `Model`.
     """
 
     name: str
@@ -93,6 +94,7 @@ class ModelSpec:
     weights: Mapping[str, tf.TensorSpec]
     packed: Mapping[str, tuple[int, int]]
     parameters: int
+    draft: Family | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,12 +107,14 @@ class Model:
         weights: Variables on the device; never written after loading.
         dtype: Type of caches, and of most computations.
         weight_dtype: Type that matrices are stored in.
-        parameters: Number of parameters.
+        parameters: Number of parameters, without those of the draft model.
         weight_bytes: Memory of the weights.
         encoder_weight_bytes: The part of that memory that only an encoder reads.
         decoder_start_token_id: First token of a decoder's prompt; None without an encoder.
         default_options: Default options of requests; every option that has a default.
         transcripts: How it makes transcripts, if it does.
+        draft: Dimensions and forward pass of its draft model, whose weights are among `weights`;
+            None without one.
     """
 
     name: str
@@ -124,12 +128,18 @@ class Model:
     decoder_start_token_id: int | None
     default_options: Mapping[str, Any]
     transcripts: Transcripts | None = None
+    draft: Family | None = None
+
+    @property
+    def cached(self) -> Sequence[Family]:
+        """The families whose keys and values the caches hold, in the order of the caches."""
+        return [self.family] if self.draft is None else [self.family, self.draft]
 
     @property
     def kv_cache_bytes_per_token(self) -> int:
         """Memory of one position of the caches: keys and values of all layers."""
-        family = self.family
-        return 2 * family.layers * family.heads * family.head_size * self.dtype.size
+        numbers = sum(each.layers * each.heads * each.head_size for each in self.cached)
+        return 2 * numbers * self.dtype.size
 
     @property
     def spec(self) -> ModelSpec:
@@ -145,6 +155,7 @@ class Model:
             },
             packed=self.weights.packed,
             parameters=self.parameters,
+            draft=self.draft,
         )
 
 
@@ -194,6 +205,34 @@ def read_family(checkpoint: Checkpoint) -> Family:
             "a model with another head cannot generate"
         )
     return kind.from_config(config)
+
+
+def read_draft(checkpoint: Checkpoint, model: str, family: Family) -> Family:
+    """Reads the family and the dimensions of a draft model; see `read_family`.
+
+    Args:
+        checkpoint: The draft model's checkpoint.
+        model: Name of the model that it proposes for.
+        family: That model.
+
+    Raises:
+        StartupError: See `read_family`; or the draft model cannot propose for the model.
+    """
+    draft = read_family(checkpoint)
+    directory = checkpoint.directory
+    for name, each in ((f"model {model}", family), (str(directory), draft)):
+        if each.max_source_length:
+            raise StartupError(
+                f"draft of model {model}: needs models without an encoder, but {name} is of the "
+                f"family {each.name}"
+            )
+    if draft.max_length < family.max_length:
+        raise StartupError(
+            f"draft of model {model}: must take sequences as long as the model does, which are "
+            f"{family.max_length} tokens; {directory} takes {draft.max_length}, so use "
+            f"--max-length {draft.max_length}"
+        )
+    return draft
 
 
 class Part(Protocol):
@@ -246,6 +285,7 @@ def load_model(
     packed: bool = False,
     max_length: int | None = None,
     start_reading: StartReading = read_now,
+    draft: Path | None = None,
 ) -> Model:
     """Reads a checkpoint onto the device.
 
@@ -258,10 +298,12 @@ def load_model(
         packed: Pack matrices for the native kernels.
         max_length: Limit of the tokens of a sequence; None for as many as the model has.
         start_reading: When packed weights are read; see `load_weights`.
+        draft: Directory of its draft model; None for none. Needs `packed`.
 
     Raises:
-        StartupError: The directory lacks a file or a tensor, a tensor has a wrong shape, a value of
-            a configuration is unusable, or the architecture is unknown.
+        StartupError: A directory lacks a file or a tensor, a tensor has a wrong shape, a value of
+            a configuration is unusable, the architecture is unknown, or the draft model cannot
+            propose for the model.
     """
     checkpoint = Checkpoint(directory, only_headers=True)
     family = read_family(checkpoint).limited(max_length)
@@ -277,21 +319,39 @@ def load_model(
         start_reading=start_reading,
     )
     warn_of_unused(name, unused_tensors(checkpoint, family))
+    weights, sizes = loaded.weights, loaded.sizes
+    draft_family = None
+    if draft is not None:
+        of_draft = Checkpoint(draft, only_headers=True)
+        draft_family = read_draft(of_draft, name, family)
+        loaded_draft = load_weights(
+            f"draft of {name}",
+            of_draft,
+            draft_family,
+            draft_family.read_weights,
+            tf.as_dtype(dtype),
+            packed=packed,
+            start_reading=start_reading,
+        )
+        warn_of_unused(f"draft of {name}", unused_tensors(of_draft, draft_family))
+        weights = weights.with_draft(loaded_draft.weights)
+        sizes |= {Weights.DRAFT + weight: size for weight, size in loaded_draft.sizes.items()}
     of_encoder = 0
     if isinstance(family, EncoderDecoder):
         of_encoder = sum(
             size
-            for weight, size in loaded.sizes.items()
+            for weight, size in sizes.items()
             if family.is_of_encoder(weight.removesuffix(Weights.SCALES))
         )
     return Model(
         name=name,
         family=family,
-        weights=loaded.weights,
+        weights=weights,
+        draft=draft_family,
         dtype=loaded.dtype,
         weight_dtype=loaded.weight_dtype,
         parameters=loaded.parameters,
-        weight_bytes=sum(loaded.sizes.values()),
+        weight_bytes=sum(sizes.values()),
         encoder_weight_bytes=of_encoder,
         decoder_start_token_id=read_decoder_start(checkpoint, family),
         default_options=default_options,
@@ -317,6 +377,7 @@ def weightless_model(spec: ModelSpec) -> Model:
         dtype=spec.dtype,
         weight_dtype=spec.weight_dtype,
         parameters=spec.parameters,
+        draft=spec.draft,
         weight_bytes=0,
         encoder_weight_bytes=0,
         decoder_start_token_id=None,

@@ -55,6 +55,8 @@ class Weights(Mapping[str, Any]):
     With the native kernels, weights of layers are stacked: `h.7.ln_1.bias` is the eighth of the
     stack `h.ln_1.bias`. Otherwise each layer has its own tensors.
 
+    The weights of a model's draft model are beside its own, with names that begin with `DRAFT`.
+
     Attributes:
         device: The device that holds them. Layers compute products in the way that is fast there.
         packed: Shapes [I, O] of the matrices that are packed for the native kernels, by the names
@@ -63,6 +65,7 @@ class Weights(Mapping[str, Any]):
     """
 
     SCALES = ".scales"
+    DRAFT = "draft."
 
     def __init__(
         self,
@@ -74,7 +77,8 @@ class Weights(Mapping[str, Any]):
         self._tensors = tensors
         self.device = device
         self.packed: Mapping[str, tuple[int, int]] = packed or {}
-        # For the weights of one layer: the prefix of their names, and their index in the stacks.
+        # For the weights of a draft model or of one layer: the prefix of their names, and for those
+        # of a layer its index in the stacks.
         self._prefix = ""
         self._layer: tf.Tensor | None = None
         self._needed_rows: tf.Tensor | None = None
@@ -97,9 +101,24 @@ class Weights(Mapping[str, Any]):
         Args:
             count: [1] int32, the number of rows.
         """
-        limited = Weights(self._tensors, self.device, self.packed)
+        limited = self._copy()
         limited._needed_rows = count
         return limited
+
+    def with_draft(self, draft: "Weights") -> "Weights":
+        """Returns these weights and those of a draft model."""
+        return Weights(
+            {**self._tensors, **{self.DRAFT + name: draft[name] for name in draft}},
+            self.device,
+            {**self.packed, **{self.DRAFT + name: shape for name, shape in draft.packed.items()}},
+        )
+
+    @property
+    def of_draft(self) -> "Weights":
+        """The weights of the draft model, by their names within it."""
+        draft = self._copy()
+        draft._prefix = self.DRAFT
+        return draft
 
     def layer(self, stack: str, index: int | tf.Tensor) -> "Weights":
         """Returns the weights of one layer, by their names within the layer.
@@ -108,13 +127,18 @@ class Weights(Mapping[str, Any]):
             stack: Prefix of their names, such as `h`.
             index: Index of the layer; a tensor only if weights are stacked.
         """
-        of_layer = Weights(self._tensors, self.device, self.packed)
-        of_layer._needed_rows = self._needed_rows
+        of_layer = self._copy()
         if self.is_packed:
-            of_layer._prefix, of_layer._layer = f"{stack}.", tf.convert_to_tensor(index)
+            of_layer._prefix += f"{stack}."
+            of_layer._layer = tf.convert_to_tensor(index)
         else:
-            of_layer._prefix = f"{stack}.{index}."
+            of_layer._prefix += f"{stack}.{index}."
         return of_layer
+
+    def _copy(self) -> "Weights":
+        copied = Weights(self._tensors, self.device, self.packed)
+        copied._prefix, copied._needed_rows = self._prefix, self._needed_rows
+        return copied
 
     def packed_matrix(self, name: str) -> PackedMatrix | None:
         """Returns a matrix for the native kernels; None if XLA multiplies by it."""

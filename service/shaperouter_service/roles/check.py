@@ -43,6 +43,7 @@ from shaperouter_service.rpc.tls import ServerTls
 from shaperouter_service.system.devices import memory_limit
 from shaperouter_service.system.sizes import format_size
 from shaperouter_service.text import load_tokenizer
+from shaperouter_service.worker.drafts import check_draft
 from shaperouter_service.worker.ladders import check_warm, first_graphs, make_ladders
 from shaperouter_service.worker.memory_need import MemoryNeed, require_memory
 
@@ -81,6 +82,7 @@ class Setup:
         tokens: File of the clients that may call; None means that anyone may.
         dtype: Data type of the weights.
         kernels: Whether to use the native kernels.
+        drafts: Directories of draft models, by the names of the models that they propose for.
         slots: Requests that run at the same time, per model.
         max_length: Limit of the tokens of a sequence; None for as many as each model has.
         prefix_cache_bytes: Memory of a worker's prefix cache.
@@ -99,6 +101,7 @@ class Setup:
     tokens: Path | None
     dtype: Literal["auto"] | DType
     kernels: KernelsChoice
+    drafts: Mapping[str, Path]
     slots: int
     max_length: int | None
     prefix_cache_bytes: int
@@ -253,8 +256,14 @@ def _check_model(
         decode_lengths=setup.decode_lengths.get(source.name, ()),
         encode_lengths=setup.encode_lengths.get(source.name, ()),
     )
+    of_draft = None
+    if source.name in setup.drafts:
+        draft = setup.drafts[source.name]
+        of_draft = check_draft(source.name, checkpoint, family, draft, packed=packed)
     if DeviceKind.present() is DeviceKind.CPU:
-        need = MemoryNeed.of(checkpoint, family, dtype=dtype, packed=packed, slots=setup.slots)
+        need = MemoryNeed.of(
+            checkpoint, family, dtype=dtype, packed=packed, slots=setup.slots, draft=of_draft
+        )
         require_memory({source.name: need}, prefix_cache=setup.prefix_cache_bytes)
     return _check_checkpoint(
         findings,

@@ -138,6 +138,8 @@ class LaneReport:
         score_padding_tokens: Tokens of padding that score graphs have computed.
         proposed_tokens: Proposed tokens that decode graphs have checked.
         accepted_tokens: Number of these that were accepted.
+        draft_proposed_tokens: Number of `proposed_tokens` that a draft model proposed.
+        draft_accepted_tokens: Number of these that were accepted.
     """
 
     model: str
@@ -157,6 +159,8 @@ class LaneReport:
     score_padding_tokens: int = 0
     proposed_tokens: int = 0
     accepted_tokens: int = 0
+    draft_proposed_tokens: int = 0
+    draft_accepted_tokens: int = 0
 
     def joined(self, *, tokens: int, prompt_tokens: int, source_tokens: int) -> "LaneReport":
         """The lane with one more request."""

@@ -117,8 +117,11 @@ class _Totals:
             self.padding[lane.model, "decode"] += lane.decode_padding_tokens
             self.padding[lane.model, "align"] += lane.align_padding_tokens
             self.padding[lane.model, "score"] += lane.score_padding_tokens
-            self.proposed[lane.model,] += lane.proposed_tokens
-            self.accepted[lane.model,] += lane.accepted_tokens
+            of_draft = lane.draft_proposed_tokens, lane.draft_accepted_tokens
+            self.proposed[lane.model, "draft"] += of_draft[0]
+            self.accepted[lane.model, "draft"] += of_draft[1]
+            self.proposed[lane.model, "ngram"] += lane.proposed_tokens - of_draft[0]
+            self.accepted[lane.model, "ngram"] += lane.accepted_tokens - of_draft[1]
         for queue in snapshot.call_queues:
             self.padding[queue.model, "call"] += queue.padding_elements
             equal = queue.padding_checks - queue.padding_differences
@@ -301,13 +304,15 @@ def _counters(totals: _Totals) -> Iterator[Metric]:
     )
     yield _counter(
         "proposed_tokens",
-        "Proposed tokens that decode steps have checked (--speculate).",
+        "Proposed tokens that decode steps have checked (--speculate, --draft).",
         totals.proposed,
+        "source",
     )
     yield _counter(
         "accepted_tokens",
         "Proposed tokens that were accepted, so that they took no step of their own.",
         totals.accepted,
+        "source",
     )
 
 

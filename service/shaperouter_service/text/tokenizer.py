@@ -80,6 +80,11 @@ class Tokenizer:
         """Class of the tokenizer, e.g. `GPT2Tokenizer`, or else its algorithm, e.g. `BPE`."""
         return self._name
 
+    @property
+    def token_ids(self) -> Mapping[str, int]:
+        """The id of each token, by the token as the checkpoint writes it."""
+        return dict(self._tokenizer.get_vocab())
+
     def _find_name(self) -> str:
         from transformers import TokenizersBackend
 

@@ -40,6 +40,7 @@ class EngineConfig:
         prefix_cache_bytes: Memory of the prefix cache; 0 turns it off.
         speculate: Where proposals come from that a step checks together: `ngram`, the request's own
             tokens, or `off`.
+        drafts: Directories of draft models, by the names of the models that they propose for.
         threads: Number of threads that compute a graph on a CPU; None means one per core. The first
             engine of a process decides.
         hang_timeout: Seconds after which a call of a graph counts as hung and the process ends.
@@ -70,6 +71,7 @@ class EngineConfig:
     prefill_piece: int = PREFILL_PIECE
     prefix_cache_bytes: int = 0
     speculate: Literal["off", "ngram"] = "off"
+    drafts: Mapping[str, Path] = field(default_factory=dict)
     threads: int | None = None
     hang_timeout: float = HANG_TIMEOUT
     check_padding: float = 0.0

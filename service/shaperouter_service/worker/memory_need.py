@@ -44,14 +44,22 @@ class MemoryNeed:
 
     @classmethod
     def of(
-        cls, checkpoint: Checkpoint, family: Family, *, dtype: DType, packed: bool, slots: int
+        cls,
+        checkpoint: Checkpoint,
+        family: Family,
+        *,
+        dtype: DType,
+        packed: bool,
+        slots: int,
+        draft: tuple[Checkpoint, Family] | None = None,
     ) -> "MemoryNeed":
-        """Estimates the memory of a model from the headers of its checkpoint."""
+        """Estimates the memory of a model and its draft model from the headers of checkpoints."""
         length = family.max_length
         computing = np.dtype(np.float32).itemsize if packed or dtype == "float32" else 2
+        parts = [(checkpoint, family), *([] if draft is None else [draft])]
         return cls(
-            weights=weight_bytes(checkpoint, family, dtype, packed=packed),
-            position=2 * family.layers * family.heads * family.head_size * computing,
+            weights=sum(weight_bytes(*part, dtype, packed=packed) for part in parts),
+            position=sum(2 * f.layers * f.heads * f.head_size * computing for _, f in parts),
             positions=length + family.source_positions(length),
             max_length=length,
             slots=slots,

@@ -14,9 +14,16 @@ from shaperouter_service.checkpoints.model_files import read_json
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.compile_cache import CompileCache, Section
 from shaperouter_service.decoding import prepare_caches
+from shaperouter_service.errors import StartupError
 from shaperouter_service.functions.loading import check_compiles, load_function
 from shaperouter_service.graphs import cache_key, call_cache_key
-from shaperouter_service.models import DeviceKind, Model, load_model, read_family, resolve_dtype
+from shaperouter_service.models import (
+    DeviceKind,
+    Model,
+    load_model,
+    read_family,
+    resolve_dtype,
+)
 from shaperouter_service.models.call_model import CallModel
 from shaperouter_service.models.encoders import is_encoder, load_encoder
 from shaperouter_service.models.loading import DType
@@ -25,6 +32,7 @@ from shaperouter_service.routing.call_ladders import CallLadders
 from shaperouter_service.routing.costs import Dimensions
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.worker.config import EngineConfig
+from shaperouter_service.worker.drafts import check_draft
 from shaperouter_service.worker.ladders import lengths_of, make_ladders
 from shaperouter_service.worker.memory_need import MemoryNeed, require_memory
 from shaperouter_service.worker.snapshot import describe_call_model, describe_model
@@ -134,16 +142,30 @@ def load_models(
             start_reading=start_reading,
         )
         if called is not None:
+            if name in config.drafts:
+                raise StartupError(
+                    f"draft of model {name}: needs a model that generates tokens, but this is a "
+                    f"{called.model.kind}"
+                )
             digesting[name] = reader.submit(model_digest, directory)
             call_models[name] = called.model
             if called.section is not None:
                 sections[name] = called.section
             continue
+        checkpoint = Checkpoint(directory, only_headers=True)
+        family = read_family(checkpoint).limited(config.max_length)
+        draft = config.drafts.get(name)
+        of_draft = None
+        if draft is not None:
+            of_draft = check_draft(name, checkpoint, family, draft, packed=packed)
         if DeviceKind.present() is DeviceKind.CPU:
-            checkpoint = Checkpoint(directory, only_headers=True)
-            family = read_family(checkpoint).limited(config.max_length)
             needs[name] = MemoryNeed.of(
-                checkpoint, family, dtype=dtype, packed=packed, slots=config.slots
+                checkpoint,
+                family,
+                dtype=dtype,
+                packed=packed,
+                slots=config.slots,
+                draft=of_draft,
             )
             require_memory(needs, prefix_cache=config.prefix_cache_bytes, cache_growth=cache_growth)
         model = load_model(
@@ -153,6 +175,7 @@ def load_models(
             packed=packed,
             max_length=config.max_length,
             start_reading=start_reading,
+            draft=draft,
         )
         # Read after the weights, whose files are then in memory.
         digesting[name] = reader.submit(model_digest, directory)
@@ -176,6 +199,7 @@ def load_models(
             kernels=kernels,
             parameters=model.parameters,
             weight_bytes=model.weight_bytes,
+            **({} if draft is None else {"draft": str(draft)}),
         )
     reader.shutdown(wait=False)
     return LoadedModels(

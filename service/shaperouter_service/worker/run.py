@@ -20,7 +20,7 @@ from shaperouter_service.generation.run_events import (
 from shaperouter_service.graphs import Graph
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.text import Constraint, StopTokens
-from shaperouter_service.worker.speculation import ProposalLimit
+from shaperouter_service.worker.speculation import ProposalLimits
 
 
 class Phase(Enum):
@@ -142,7 +142,7 @@ class Run:
         cached_prompt_tokens: Number of tokens of its prompt that were copied instead of read.
         padded_prompt_tokens: Number of tokens that its prefill computed.
         padded_source_tokens: Number of positions that its encode computed, if it had one.
-        proposal_limit: How many proposals its next steps may check.
+        proposal_limits: How many proposals its next steps may check.
         uses: The graphs that served it, by the signature asked and the signature served.
         stalled_since: When its current stall began.
     """
@@ -181,7 +181,7 @@ class Run:
     suspect: bool = False
     stop_tokens: StopTokens | None = field(default=None, repr=False)
     constraint: Constraint | None = field(default=None, repr=False)
-    proposal_limit: ProposalLimit = field(default_factory=ProposalLimit, repr=False)
+    proposal_limits: ProposalLimits = field(default_factory=ProposalLimits, repr=False)
     uses: dict[tuple[Signature, Signature], GraphUse] = field(default_factory=dict)
     stalled_since: float = 0.0
     _stalled_on: Graph | None = None

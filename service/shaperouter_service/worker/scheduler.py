@@ -23,7 +23,14 @@ import threading
 import time
 from collections.abc import Sequence
 
-from shaperouter_service.decoding import MAX_STEPS, Batch, Decoded, DecodeProgram, Logprobs
+from shaperouter_service.decoding import (
+    MAX_STEPS,
+    Batch,
+    BySource,
+    Decoded,
+    DecodeProgram,
+    Logprobs,
+)
 from shaperouter_service.errors import ServiceError, StoppingError
 from shaperouter_service.generation.run_events import FinishReason
 from shaperouter_service.graphs import Graph, GraphTable
@@ -83,8 +90,8 @@ class LaneScheduler:
         encoded: Encoded sources of the model, which its lanes share.
         owed_seconds: Device time that running streams get before the next prompt is read.
         decode_padding_tokens: Tokens of padding decoded since the start, one per row and step.
-        proposed_tokens: Proposals checked since the start; see `decoding.speculation`.
-        accepted_tokens: Number of these that were accepted.
+        proposed_tokens: Numbers of proposals checked since the start; see `decoding.speculation`.
+        accepted_tokens: Numbers of these that were accepted.
         cache_bytes: Current memory of the key/value caches.
     """
 
@@ -114,14 +121,14 @@ class LaneScheduler:
             prefixes: The cache of prefixes.
             watchdog: Watches the calls of graphs.
             recorder: Records the traffic.
-            speculates: Whether steps check proposals where graphs can.
+            speculates: Whether steps check proposals from runs' own tokens where graphs can.
         """
         self.model = model
         self.ladders = ladders
         self.beams = beams
         self.slots = ladders.lane(beams).decode_rows.maximum
         self.decode_padding_tokens = 0
-        self.proposed_tokens = self.accepted_tokens = 0
+        self.proposed_tokens = self.accepted_tokens = BySource(0, 0)
         self._speculates = speculates
         self.cache_bytes = 0
         self._graphs = graphs
@@ -377,20 +384,28 @@ class LaneScheduler:
         longest = max(run.max_new_tokens - run.generated for run in runs)
         return min(self.chunk_steps(graph), room, longest)
 
-    def _proposals(self, runs: Sequence[Run]) -> dict[int, int]:
-        """Maximum number of proposals for the rows of runs that take part in speculation."""
-        if not self._speculates:
+    def _proposals(self, runs: Sequence[Run]) -> dict[int, tuple[int, int]]:
+        """Maximum numbers of proposals for the rows of runs that take part in speculation."""
+        repeats, drafts = self._speculates, self.model.draft is not None
+        if not repeats and not drafts:
             return {}
-        # What a constraint allows is known for one token only.
-        return {run.row: run.proposal_limit.value for run in runs if run.constraint is None}
+        return {
+            run.row: (
+                run.proposal_limits.ngram.value if repeats else 0,
+                run.proposal_limits.draft.value if drafts else 0,
+            )
+            for run in runs
+            # What a constraint allows is known for one token only.
+            if run.constraint is None
+        }
 
     def _adjust(self, run: Run, batch: Batch, decoded: Decoded) -> None:
         """Counts the proposals of a run, and adjusts how many its next steps check."""
-        proposed, accepted = int(decoded.proposed[run.row]), int(decoded.accepted[run.row])
-        self.proposed_tokens += proposed
-        self.accepted_tokens += accepted
+        proposed, accepted = decoded.proposed.of_row(run.row), decoded.accepted.of_row(run.row)
+        self.proposed_tokens = self.proposed_tokens.plus(proposed)
+        self.accepted_tokens = self.accepted_tokens.plus(accepted)
         tokens = int(batch.state.lengths[run.row]) - len(run.token_ids) - run.generated
-        run.proposal_limit.observe(tokens=tokens, proposed=proposed, accepted=accepted)
+        run.proposal_limits.observe(tokens=tokens, proposed=proposed, accepted=accepted)
 
     def chunk_steps(self, graph: Graph) -> int:
         """Number of steps that take as long as a chunk should."""

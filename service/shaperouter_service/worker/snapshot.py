@@ -84,8 +84,10 @@ def report_lane(lane: LaneScheduler) -> LaneReport:
         encode_padding_tokens=lane.reader.encode_padding_tokens,
         prefill_padding_tokens=lane.reader.prefill_padding_tokens,
         decode_padding_tokens=lane.decode_padding_tokens,
-        proposed_tokens=lane.proposed_tokens,
-        accepted_tokens=lane.accepted_tokens,
+        proposed_tokens=sum(lane.proposed_tokens),
+        accepted_tokens=sum(lane.accepted_tokens),
+        draft_proposed_tokens=lane.proposed_tokens.draft,
+        draft_accepted_tokens=lane.accepted_tokens.draft,
         align_padding_tokens=lane.reader.align_padding_tokens,
         score_padding_tokens=lane.reader.score_padding_tokens,
     )

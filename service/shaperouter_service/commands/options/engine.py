@@ -37,6 +37,7 @@ class EngineOptions:
     max_memory: MemoryCap
     prefix_cache_memory: int
     speculate: Literal["off", "ngram"]
+    draft: tuple[str, ...]
     prefill_lengths: tuple[ChosenLengths, ...]
     decode_lengths: tuple[ChosenLengths, ...]
     encode_lengths: tuple[ChosenLengths, ...]
@@ -195,9 +196,19 @@ engine_options = options_of(
         type=click.Choice(["off", "ngram"]),
         default="off",
         help="Whether a decode step checks several proposed tokens at once. ngram: proposes what "
-        "followed when a request's newest tokens occurred before in its prompt or text. off: one "
-        "token a step. Tokens are the same with both. Only with the native kernels, for models "
-        "without an encoder and requests without beam search.",
+        "followed when a request's newest tokens occurred before in its prompt or text. off: only "
+        "proposals of --draft, else one token a step. Tokens are the same with both. Only with "
+        "the native kernels, for models without an encoder and requests without beam search.",
+    ),
+    option(
+        "--draft",
+        multiple=True,
+        metavar="NAME=DIRECTORY|HUB_ID",
+        help="Draft model of the model NAME: a much smaller checkpoint with the same tokenizer, "
+        "which proposes tokens that a decode step checks at once. With --speculate ngram, it "
+        "proposes where newest tokens have not occurred before. Tokens are the same with and "
+        "without. Needs the native kernels, and models without an encoder. Can be repeated for "
+        "other models; in the environment, separate values with spaces.",
     ),
     _lengths(
         "--prefill-lengths",

@@ -7,7 +7,11 @@ import pytest
 from huggingface_hub.errors import HFValidationError, HTTPError, LocalEntryNotFoundError
 
 from shaperouter_service.checkpoints import model_locations
-from shaperouter_service.checkpoints.model_locations import ModelLocation, parse_models
+from shaperouter_service.checkpoints.model_locations import (
+    ModelLocation,
+    parse_drafts,
+    parse_models,
+)
 from shaperouter_service.errors import StartupError
 
 
@@ -182,3 +186,27 @@ def test_one_of_several_keras_files_must_be_named(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     with pytest.raises(StartupError, match=r"several \.keras files, name one of them: a\.keras, b"):
         parse_models([f"mine={tmp_path}"])
+
+
+def test_a_draft_model_is_given_by_the_name_of_its_model(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    assert parse_drafts([f"big={tmp_path}"], ["big", "other"]) == {"big": tmp_path}
+
+
+@pytest.mark.parametrize(
+    ("drafts", "message"),
+    [
+        (["big"], "draft: must be NAME=DIRECTORY or NAME=HUB_ID, got 'big'"),
+        (["huge={0}"], "draft: unknown model 'huge'; served models: big"),
+        (["big={0}", "big={0}"], "draft: model big must have one draft model, got two"),
+        (["big=./nowhere"], "draft: './nowhere' is not a directory"),
+        (["big={0}/empty"], "empty' is not a checkpoint: it has no config.json"),
+    ],
+)
+def test_an_unusable_draft_model_is_refused(
+    tmp_path: Path, drafts: list[str], message: str
+) -> None:
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(StartupError, match=message):
+        parse_drafts([draft.format(tmp_path) for draft in drafts], ["big"])

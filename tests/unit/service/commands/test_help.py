@@ -31,6 +31,7 @@ ENGINE = [
     "--max-memory",
     "--prefix-cache-memory",
     "--speculate",
+    "--draft",
     "--prefill-lengths",
     "--decode-lengths",
     "--encode-lengths",

@@ -1,11 +1,14 @@
 """`shaperouterd serve`: what its workers get."""
 
+from pathlib import Path
+
 import pytest
 
 from harness.roles import Run, Started
 
 
-def test_workers_of_serve_get_its_options(started: Started, run: Run) -> None:
+def test_workers_of_serve_get_its_options(started: Started, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}", encoding="utf-8")
     run(
         "serve",
         "--model=a",
@@ -25,6 +28,7 @@ def test_workers_of_serve_get_its_options(started: Started, run: Run) -> None:
         "--max-memory=4000",
         "--prefix-cache-memory=1MB",
         "--speculate=off",
+        f"--draft=b={tmp_path}",
         "--max-queue-seconds=3",
         "--prefill-lengths=b=16,24",
         "--prefill-lengths=32",
@@ -64,6 +68,7 @@ def test_workers_of_serve_get_its_options(started: Started, run: Run) -> None:
             "--max-memory=4000",
             "--prefix-cache-memory=1000000",
             "--speculate=off",
+            f"--draft=b={tmp_path}",
             "--prefill-lengths=b=16,24",
             "--prefill-lengths=32",
             "--decode-lengths=64,100",

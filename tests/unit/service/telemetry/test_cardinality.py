@@ -52,6 +52,7 @@ def allowed(worker: FakeWorker) -> dict[str, set[str]]:
         "code": {code.name for code in grpc.StatusCode},
         "client": set(CLIENTS),
         "fit": {"tight", "loose"},
+        "source": {"ngram", "draft"},
         "state": {*GraphState, "active", "free"},
         "result": {"compiled", "loaded", "failed", *Recycling},
         "reason": {*Loss, *Refusal, *REASONS},

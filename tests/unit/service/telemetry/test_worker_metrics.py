@@ -66,6 +66,8 @@ def snapshot(
         decode_padding_tokens=20,
         proposed_tokens=9,
         accepted_tokens=7,
+        draft_proposed_tokens=4,
+        draft_accepted_tokens=3,
     )
     defaults: dict[str, Any] = {
         "models": [
@@ -304,8 +306,10 @@ def test_padding_is_counted_by_kind(scraped: Scraped) -> None:
 
 def test_proposals_are_counted_by_model(scraped: Scraped) -> None:
     scraped.metrics.observe(snapshot())
-    assert scraped.value("shaperouter_proposed_tokens_total", model="gpt2") == 9
-    assert scraped.value("shaperouter_accepted_tokens_total", model="gpt2") == 7
+    for source, proposed, accepted in (("ngram", 5, 4), ("draft", 4, 3)):
+        labels = {"model": "gpt2", "source": source}
+        assert scraped.value("shaperouter_proposed_tokens_total", **labels) == proposed
+        assert scraped.value("shaperouter_accepted_tokens_total", **labels) == accepted
 
 
 def test_padding_checks_are_counted_by_their_result(scraped: Scraped) -> None:
@@ -370,8 +374,8 @@ def test_metrics_and_labels_are_those_of_the_design(scraped: Scraped) -> None:
         "device_seconds_sum": SIGNATURE | {"device"},
         "padding_tokens_total": {"model", "kind"},
         "padding_checks_total": {"model", "result"},
-        "proposed_tokens_total": {"model"},
-        "accepted_tokens_total": {"model"},
+        "proposed_tokens_total": {"model", "source"},
+        "accepted_tokens_total": {"model", "source"},
         "graphs": {"state"},
         "graphs_limit": set(),
         "graphs_room": set(),
