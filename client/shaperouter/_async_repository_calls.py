@@ -1,6 +1,7 @@
 """The client's calls that load and unload models."""
 
 import math
+from collections.abc import Mapping
 
 from shaperouter import _convert, _requests
 from shaperouter._async_base_client import AsyncBaseClient
@@ -11,7 +12,7 @@ class AsyncRepositoryCalls(AsyncBaseClient):
     """The methods with which operators change the models of a running service."""
 
     async def load_model(
-        self, name: str, location: str = "", *, timeout: float = math.inf
+        self, name: str, location: str = "", *, share: float = 1.0, timeout: float = math.inf
     ) -> Model:
         """Loads a model while the service runs, or a new revision of one behind its name.
 
@@ -22,14 +23,17 @@ class AsyncRepositoryCalls(AsyncBaseClient):
             name: Name that requests will use.
             location: Where its files are: a path below the directory of ``--model-repository``.
                 Default: the name.
+            share: Share of the requests that it gets, above 0 and at most 1: less than 1 makes it a
+                canary, and the revision that serves now keeps the rest.
             timeout: Deadline of this call in seconds. Default: none, even if the client has one.
 
         Raises:
-            InvalidArgumentError: The name cannot be used, or there is no model at the location.
+            InvalidArgumentError: The name or the share cannot be used, or there is no model at the
+                location.
             PermissionDeniedError: The client is not an operator.
             ShaperouterError: A worker could not load it, or the service has no model repository.
         """
-        request = _requests.load_request(name, location)
+        request = _requests.load_request(name, location, share)
         response = await self._call(self._stubs.models.LoadModel, request, timeout)
         return _convert.model(response.model)
 
@@ -37,7 +41,7 @@ class AsyncRepositoryCalls(AsyncBaseClient):
         """Stops serving a model: new requests are refused, and running ones finish.
 
         Args:
-            name: Name of the model.
+            name: Name of the model; or an alias, which is removed.
             timeout: Deadline of this call in seconds. Default: the client's.
 
         Raises:
@@ -46,3 +50,23 @@ class AsyncRepositoryCalls(AsyncBaseClient):
             ShaperouterError: The service has no model repository.
         """
         await self._call(self._stubs.models.UnloadModel, _requests.unload_request(name), timeout)
+
+    async def set_alias(
+        self, name: str, targets: str | Mapping[str, float], *, timeout: float | None = None
+    ) -> None:
+        """Sets where requests to an alias go; `unload_model` removes it.
+
+        Args:
+            name: The alias, a further name that requests may use.
+            targets: The name of a model; or the names of several, with the share of the requests
+                that each gets. The shares add up to 1.
+            timeout: Deadline of this call in seconds. Default: the client's.
+
+        Raises:
+            InvalidArgumentError: The name is that of a model, or the shares do not add up to 1.
+            ModelNotFoundError: The service does not serve one of the models.
+            PermissionDeniedError: The client is not an operator.
+        """
+        await self._call(
+            self._stubs.models.SetAlias, _requests.alias_request(name, targets), timeout
+        )

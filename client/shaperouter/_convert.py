@@ -174,6 +174,7 @@ def model(message: model_pb2.Model) -> Model:
         kind=_MODEL_KINDS.get(message.kind, ModelKind.UNKNOWN),
         languages=tuple(sorted(transcripts.language_token_ids)),
         window_seconds=transcripts.window_seconds,
+        targets={target.model: target.share for target in message.targets},
     )
 
 

@@ -193,6 +193,7 @@ class Generation:
             a worker, in order; otherwise empty.
         prompt_logprobs: One for each token of the prompt but the first if requested; otherwise
             empty. The chosen token of each is the prompt's own.
+        revision: Revision of the model that served the request; see `Model.revision`.
     """
 
     sequences: tuple[GeneratedSequence, ...]
@@ -205,6 +206,7 @@ class Generation:
     worker: str
     routes: tuple[Route, ...] = ()
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    revision: str = ""
 
     @property
     def text(self) -> str:

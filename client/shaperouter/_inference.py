@@ -26,6 +26,7 @@ class CallMetadata:
         graphs: The graphs asked for and the graphs that served.
         worker: The worker that computed it.
         routes: With `explain`, the options that the router had; otherwise empty.
+        revision: Revision of the model that served it; see `Model.revision`.
     """
 
     request_id: str
@@ -39,6 +40,7 @@ class CallMetadata:
     graphs: tuple[GraphUse, ...]
     worker: str
     routes: tuple[Route, ...] = ()
+    revision: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

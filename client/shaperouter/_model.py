@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shaperouter._options import GenerationOptions
 
@@ -171,6 +171,9 @@ class Model:
         characters_per_token: Maximum characters of a text per token that it may have. A longer text
             is refused without tokenizing it. 0 without a tokenizer.
         revision: Identifies the files that it was loaded from: a SHA-256, as hexadecimal digits.
+            Of several, the revision with the largest share of the requests.
+        targets: The share of the requests that each revision gets, by name and the first 12 digits,
+            as ``gpt2@0123456789ab``; or by model, if the name is an alias.
     """
 
     name: str
@@ -196,3 +199,4 @@ class Model:
     characters_per_token: int = 0
     call: CallSpec | None = None
     revision: str = ""
+    targets: Mapping[str, float] = field(default_factory=dict)

@@ -113,16 +113,33 @@ def model_request(name: str) -> model_pb2.GetModelRequest:
     return model_pb2.GetModelRequest(name=_values.text("name", name))
 
 
-def load_request(name: str, location: str) -> model_pb2.LoadModelRequest:
+def load_request(name: str, location: str, share: float) -> model_pb2.LoadModelRequest:
     """The request of ``LoadModel``."""
     return model_pb2.LoadModelRequest(
-        name=_values.text("name", name), location=_values.text("location", location)
+        name=_values.text("name", name),
+        location=_values.text("location", location),
+        share=_values.number("share", share),
     )
 
 
 def unload_request(name: str) -> model_pb2.UnloadModelRequest:
     """The request of ``UnloadModel``."""
     return model_pb2.UnloadModelRequest(name=_values.text("name", name))
+
+
+def alias_request(name: str, targets: str | Mapping[str, float]) -> model_pb2.SetAliasRequest:
+    """The request of ``SetAlias``."""
+    shares = {targets: 1.0} if isinstance(targets, str) else targets
+    return model_pb2.SetAliasRequest(
+        name=_values.text("name", name),
+        targets=[
+            model_pb2.Target(
+                model=_values.text("targets", model),
+                share=_values.number(f"targets[{model}]", share),
+            )
+            for model, share in shares.items()
+        ],
+    )
 
 
 def graphs_request(message: type[_GraphsT], model: str, include_cold: bool) -> _GraphsT:

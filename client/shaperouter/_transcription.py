@@ -115,6 +115,7 @@ class Transcription:
         total_seconds: From the request's arrival at the service to the end, in seconds.
         device_seconds: Device time, in seconds, shared with other requests.
         graphs: The graphs asked for and the graphs that served, in order of first use.
+        revision: Revision of the model that served the request; see `Model.revision`.
     """
 
     segments: tuple[TranscribedSegment, ...]
@@ -126,6 +127,7 @@ class Transcription:
     total_seconds: float
     device_seconds: float
     graphs: tuple[GraphUse, ...]
+    revision: str = ""
 
     @property
     def text(self) -> str:

@@ -12,6 +12,7 @@
     ├── UnknownVersionError      NOT_FOUND            the model has no such version
     ├── FixedModelsError         FAILED_PRECONDITION  models are set when the service starts
     ├── ModelNotLoadedError      FAILED_PRECONDITION  a worker could not load a further model
+    │   └── LostWhileLoadingError                     a worker was lost meanwhile
     ├── OtherChangeError         ABORTED              another call changed the model meanwhile
     ├── OtherRevisionError       FAILED_PRECONDITION  a run began with other files of its model
     ├── RevisionGoneError        UNAVAILABLE          no worker has the files that a run began with
@@ -26,6 +27,7 @@
     ├── WorkerLostError          UNAVAILABLE          the worker that was called is gone
     ├── DeadlyRequestError       INTERNAL             the request kills workers
     ├── NoWorkerInTimeError      DEADLINE_EXCEEDED    the deadline passed without a worker
+    ├── StillLoadingError        DEADLINE_EXCEEDED    a model was not loaded on demand in time
     ├── DeadlinePassedError      DEADLINE_EXCEEDED    the deadline passed on a worker
     ├── GraphFailedError         INTERNAL             a graph could not be compiled
     ├── GraphRefusedError        FAILED_PRECONDITION  a graph may not be compiled
@@ -232,6 +234,25 @@ class ModelNotLoadedError(ServiceError):
     def __init__(self, name: str, why: str) -> None:
         """Takes the model's name and the reason."""
         super().__init__(f"{name} was not loaded, and nothing has changed: {shortened(why, 1000)}")
+
+
+class LostWhileLoadingError(ModelNotLoadedError):
+    """A worker was lost while it loaded a model, perhaps because of it."""
+
+    def __init__(self, name: str, worker: str) -> None:
+        """Takes the model's name and the worker's."""
+        super().__init__(name, f"{worker} was lost while it loaded it")
+
+
+class StillLoadingError(ServiceError):
+    """The deadline passed before a model that a request named was loaded on demand."""
+
+    code = Code.DEADLINE_EXCEEDED
+    reason = "MODEL_STILL_LOADING"
+
+    def __init__(self, name: str, progress: str) -> None:
+        """Takes the model's name and what its load waits for."""
+        super().__init__(f"{name} was not loaded before the deadline: {progress}")
 
 
 class OtherChangeError(ServiceError):

@@ -1,7 +1,9 @@
 """Measures requests while models change and workers die: `make bench-changing`.
 
-It sends 10,000 requests by default, over gRPC and over HTTP, to two workers, and fails if one fails
-or gets tokens that no revision of its time gives.
+It sends 10,000 requests by default, over gRPC and over HTTP, to two workers. Each round tries a
+revision as a canary and promotes it, loads and unloads another model, and every second round a
+worker is killed or restarted. One caller names models that are loaded on demand, and of which the
+memory holds one. It fails if a request fails or gets tokens that no revision of its time gives.
 """
 
 import argparse
@@ -19,6 +21,11 @@ from shaperouter import Client
 DEMO = Path(__file__).parents[2] / "service" / "shaperouter_service" / "builtin" / "demo"
 REVISIONS = ("first", "second", "third")
 CALLERS = 8
+# Memory for one of the models, but not for two.
+ONE_MODEL = "30MB"
+# Loaded on demand: the same files, by their own names.
+ON_DEMAND = REVISIONS[1:]
+SIGNALS = (signal.SIGKILL, signal.SIGTERM)
 
 
 def main() -> None:
@@ -34,6 +41,7 @@ def main() -> None:
         with serving(
             f"--model=demo={repository / REVISIONS[0]}",
             f"--model-repository={repository}",
+            f"--on-demand-memory={ONE_MODEL}",
             "--workers=2",
             env=kept_compilations(),
         ) as service:
@@ -44,20 +52,29 @@ def _measure(service: Service, requests: int, rounds: int) -> int:
     with Client(service.address) as client:
         switches = Switches(client, "demo")
         traffic = Traffic(service, "demo", callers=CALLERS)
-        started = time.monotonic()
-        with traffic.flowing():
+        named = [Switches(client, name) for name in ON_DEMAND]
+        visits = Traffic(service, *ON_DEMAND, callers=1)
+        started, rolled = time.monotonic(), 0
+        with traffic.flowing(), visits.flowing():
             for number in range(1, rounds + 1):
-                traffic.wait_for(requests // rounds)
+                traffic.wait_for(requests // rounds // 2)
                 client.load_model("other", REVISIONS[number % len(REVISIONS)])
-                switches.load(REVISIONS[number % len(REVISIONS)])
+                switches.load(
+                    REVISIONS[number % len(REVISIONS)],
+                    canary=lambda: traffic.wait_for(requests // rounds // 2),
+                )
                 client.unload_model("other")
-                if number % 3 == 0 and process_exists(pid := service.worker_pid()):
-                    os.kill(pid, signal.SIGKILL)
+                if number % 2 == 0 and process_exists(pid := service.worker_pid()):
+                    os.kill(pid, SIGNALS[rolled % len(SIGNALS)])
+                    rolled += 1
     wrong = switches.wrong(traffic.answers)
+    for each in named:
+        wrong += each.wrong(visits.answers)
     seconds = time.monotonic() - started
     print(
-        f"{len(traffic.answers)} requests in {seconds:.0f} s, {rounds} revisions, {rounds // 3} "
-        f"workers killed: {len(wrong)} failed or were answered by another revision"
+        f"{len(traffic.answers)} requests in {seconds:.0f} s, and {len(visits.answers)} that "
+        f"loaded models on demand; {rounds} revisions, {rolled} workers ended: {len(wrong)} failed "
+        "or were answered by another revision"
     )
     for answer in wrong[:10]:
         print(answer)

@@ -40,6 +40,7 @@ class Answer:
     """One request and its answer.
 
     Attributes:
+        model: The model.
         prompt: The prompt.
         text: The text; None if it failed.
         error: Why it failed.
@@ -47,6 +48,7 @@ class Answer:
         ended: When it was answered.
     """
 
+    model: str
     prompt: str
     text: str | None
     error: str
@@ -55,15 +57,15 @@ class Answer:
 
 
 class Traffic:
-    """Threads that send requests one after the other, over gRPC and over HTTP.
+    """Threads that send requests to models by turns, over gRPC and over HTTP.
 
     Attributes:
         answers: The answers so far.
     """
 
-    def __init__(self, service: Service, model: str, *, callers: int) -> None:
+    def __init__(self, service: Service, *models: str, callers: int) -> None:
         self.answers: list[Answer] = []
-        self._service, self._model = service, model
+        self._service, self._models = service, models
         self._ends = threading.Event()
         ways = (self._over_grpc, self._over_http)
         self._threads = [
@@ -92,25 +94,32 @@ class Traffic:
         with Client(self._service.address, timeout=60) as client:
             self._ask(
                 index,
-                lambda prompt: (
-                    client.generate(prompt, model=self._model, max_new_tokens=NEW_TOKENS).text
+                lambda model, prompt: (
+                    client.generate(prompt, model=model, max_new_tokens=NEW_TOKENS).text
                 ),
             )
 
     def _over_http(self, index: int) -> None:
-        self._ask(index, lambda prompt: complete(self._service, self._model, prompt))
+        self._ask(index, lambda model, prompt: complete(self._service, model, prompt))
 
-    def _ask(self, index: int, ask: Callable[[str], str]) -> None:
+    def _ask(self, index: int, ask: Callable[[str, str], str]) -> None:
         while not self._ends.is_set():
-            prompt = PROMPTS[index % len(PROMPTS)]
+            model, prompt = self._models[index % len(self._models)], PROMPTS[index % len(PROMPTS)]
             index += 1
             began, text, error = time.monotonic(), None, ""
             try:
-                text = ask(prompt)
+                text = ask(model, prompt)
             except (ShaperouterError, OSError) as failure:
                 error = f"{type(failure).__name__}: {failure}"
             self.answers.append(
-                Answer(prompt=prompt, text=text, error=error, began=began, ended=time.monotonic())
+                Answer(
+                    model=model,
+                    prompt=prompt,
+                    text=text,
+                    error=error,
+                    began=began,
+                    ended=time.monotonic(),
+                )
             )
 
 
@@ -142,9 +151,11 @@ class Switches:
         self._until: list[float] = []
         self.learn()
 
-    def load(self, location: str) -> None:
-        """Loads another revision."""
+    def load(self, location: str, *, canary: Callable[[], None] = lambda: None) -> None:
+        """Loads another revision, which is a canary while `canary` runs."""
         began = time.monotonic()
+        self._client.load_model(self._model, location, share=0.25)
+        canary()
         self._client.load_model(self._model, location)
         self._until.append(time.monotonic())
         self.learn(since=began)
@@ -162,7 +173,7 @@ class Switches:
         )
 
     def wrong(self, answers: Sequence[Answer]) -> list[Answer]:
-        """The answers that failed, or that no revision of their time gives."""
+        """The answers of the name that failed, or that no revision of their time gives."""
         spans = list(zip(self.texts, self._from, [*self._until, float("inf")], strict=True))
 
         def is_right(answer: Answer) -> bool:
@@ -173,4 +184,6 @@ class Switches:
                 for texts, first, last in spans
             )
 
-        return [answer for answer in answers if not is_right(answer)]
+        return [
+            answer for answer in answers if answer.model == self._model and not is_right(answer)
+        ]

@@ -50,9 +50,10 @@ class FakeWorker(Events, worker_pb2_grpc.WorkerServiceServicer):
     The fake keeps the promises of the real worker: it sends its state at once, after each change
     and at each heartbeat; nothing follows a completion; log-probabilities are sent on request;
     errors are statuses; a run continues after the tokens of its request, and ends when it is
-    cancelled. It loads the revisions of deployments at once, unless their locations are in
-    `load_failures`. A requested graph is traced, compiled once the test sets `compiling_ends`, and
-    then ready, unless its length is in `refusals` or `failures`. A killed process has no graphs.
+    cancelled. It loads the revisions of deployments once the test has set `loading_ends`, unless
+    their locations are in `load_failures`. A requested graph is traced, compiled once the test sets
+    `compiling_ends`, and then ready, unless its length is in `refusals` or `failures`. A killed
+    process has no graphs.
     """
 
     def __init__(
@@ -95,6 +96,9 @@ class FakeWorker(Events, worker_pb2_grpc.WorkerServiceServicer):
         self.compiling_ends.set()
         self.orders: list[worker_pb2.DeployRequest] = []
         self.load_failures: dict[str, str] = {}  # errors, by location
+        self.loading_ends = asyncio.Event()
+        self.loading_ends.set()
+        self.idle_seconds: dict[str, float] = {}  # of revisions, by their public names
         self._deployments: dict[str, worker_pb2.Deployment] = {}
         self._revisions: dict[str, worker_pb2.RevisionReport] = {}
         self._making: set[asyncio.Task[None]] = set()
@@ -104,6 +108,11 @@ class FakeWorker(Events, worker_pb2_grpc.WorkerServiceServicer):
         self._wire: Wire | None = None
         self._stack = contextlib.AsyncExitStack()
         self._streams = RunStreams(self._run, Drain())
+
+    @property
+    def reports(self) -> list[worker_pb2.RevisionReport]:
+        """The state of each revision that it was told to load."""
+        return list(self._revisions.values())
 
     async def hold(self) -> None:
         """A step that blocks until the test sets `released`."""
@@ -203,6 +212,8 @@ class FakeWorker(Events, worker_pb2_grpc.WorkerServiceServicer):
         async with self._changed:
             while not self.draining:
                 self.told += 1
+                for report in self._revisions.values():
+                    report.idle_seconds = self.idle_seconds.get(public_name(report.model), 0.0)
                 yield worker_pb2.WatchResponse(
                     worker=self.name,
                     incarnation=f"{self._path.name}.{self.incarnation}",
@@ -337,7 +348,7 @@ class FakeWorker(Events, worker_pb2_grpc.WorkerServiceServicer):
     async def Deploy(  # noqa: N802 (gRPC's name)
         self, request: worker_pb2.DeployRequest, context: Any
     ) -> worker_pb2.DeployResponse:
-        """Loads revisions at once, and frees those that nothing uses any more."""
+        """Begins to load revisions, and frees those that nothing uses any more."""
         self.orders.append(request)
         for deployment in request.deployments:
             known = self._deployments.get(deployment.name)
@@ -350,24 +361,33 @@ class FakeWorker(Events, worker_pb2_grpc.WorkerServiceServicer):
         }
         present = {model.name for model in self.models}
         for revision in wanted.values():
-            if revision.model not in present:
-                self._load(revision)
+            if revision.model not in present | self._revisions.keys():
+                task = asyncio.create_task(self._load(revision))
+                self._making.add(task)
+                task.add_done_callback(self._making.discard)
+        for model in self._revisions.keys() - wanted.keys():
+            del self._revisions[model]
         for model in present - wanted.keys():
             if public_name(model) in self._deployments:
-                self._revisions.pop(model, None)
                 self.models = [each for each in self.models if each.name != model]
         await self.make_first_graphs()
         return worker_pb2.DeployResponse()
 
-    def _load(self, revision: worker_pb2.Revision) -> None:
-        report = worker_pb2.RevisionReport(
-            model=revision.model, state=worker_pb2.REVISION_STATE_READY
+    async def _load(self, revision: worker_pb2.Revision) -> None:
+        report = self._revisions[revision.model] = worker_pb2.RevisionReport(
+            model=revision.model,
+            state=worker_pb2.REVISION_STATE_LOADING,
+            progress="reads its files",
         )
+        await self.change()
+        await self.loading_ends.wait()
+        report.ClearField("progress")
         if error := self.load_failures.get(revision.location):
             report.state, report.error = worker_pb2.REVISION_STATE_FAILED, error
         else:
+            report.state = worker_pb2.REVISION_STATE_READY
             self.models.append(describe_model(revision.model, revision=revision.digest))
-        self._revisions[revision.model] = report
+        await self.make_first_graphs()
 
     async def _make(self, signature: signature_pb2.Signature) -> None:
         graph = next((each for each in self.graphs if each.signature == signature), None)

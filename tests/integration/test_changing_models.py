@@ -21,6 +21,8 @@ from shaperouter import Client, InvalidArgumentError, ModelNotFoundError, Shaper
 
 DEMO = Path(__file__).parents[2] / "service" / "shaperouter_service" / "builtin" / "demo"
 CALLERS = 6
+# Memory for one of the models of the repository, but not for two.
+ONE_MODEL = "30MB"
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +42,7 @@ def service(repository: Path) -> Iterator[Service]:
     with serving(
         f"--model=demo={repository / 'first'}",
         f"--model-repository={repository}",
+        f"--on-demand-memory={ONE_MODEL}",
         "--workers=2",
         env=kept_compilations(),
     ) as service:
@@ -59,7 +62,7 @@ def test_no_request_fails_while_revisions_change_and_workers_die(
     traffic = Traffic(service, "demo", callers=CALLERS)
     with traffic.flowing():
         traffic.wait_for(200)
-        switches.load("second")
+        switches.load("second", canary=lambda: traffic.wait_for(200))
         traffic.wait_for(200)
         os.kill(service.worker_pid(), signal.SIGKILL)
         service.wait_for_log("worker started", count=3)
@@ -112,6 +115,35 @@ def test_a_worker_that_restarts_gets_the_models_that_were_loaded(
     service.wait_for_log("revision ready", count=ready + 2)
     wait_until(lambda: client.model("demo").ready_workers == 2)
     assert client.generate(PROMPTS[0], model="demo", max_new_tokens=NEW_TOKENS).text == expected
+
+
+def test_a_canary_answers_its_share_and_dies_without_a_lost_request(
+    client: Client, service: Service
+) -> None:
+    before = client.load_model("demo", "first").revision
+    canary = client.load_model("demo", "second", share=0.5)
+    assert set(canary.targets.values()) == {0.5}
+    answers = [client.generate(PROMPTS[0], model="demo", max_new_tokens=2) for _ in range(40)]
+    assert len({answer.revision for answer in answers}) == 2
+    texts = {answer.revision: answer.text for answer in answers}
+    assert all(answer.text == texts[answer.revision] for answer in answers)
+    os.kill(service.worker_pid(), signal.SIGKILL)
+    answers = [client.generate(PROMPTS[0], model="demo", max_new_tokens=2) for _ in range(40)]
+    assert all(answer.text == texts[answer.revision] for answer in answers)
+    assert client.load_model("demo", "first").revision == before
+
+
+def test_requests_load_the_models_that_they_name_while_there_is_memory(
+    client: Client, service: Service
+) -> None:
+    ends = [
+        client.generate(PROMPTS[0], model=name, max_new_tokens=NEW_TOKENS)
+        for name in ("second", "third", "second")
+    ]
+    assert [end.model for end in ends] == ["second", "third", "second"]
+    assert ends[0].text == ends[2].text != ends[1].text
+    assert [line["model"] for line in service.events("idle model unloaded")] == ["second", "third"]
+    client.unload_model("second")
 
 
 def test_models_of_other_kinds_come_and_go(client: Client, service: Service) -> None:

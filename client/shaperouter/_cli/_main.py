@@ -20,7 +20,7 @@ from shaperouter._cli._interruption import (
 )
 from shaperouter._cli._models import models
 from shaperouter._cli._ready import ready
-from shaperouter._cli._repository import load, unload
+from shaperouter._cli._repository import load, set_alias, unload
 from shaperouter._cli._transcribe import transcribe
 from shaperouter._cli._warm import warm
 from shaperouter._version import __version__
@@ -28,11 +28,11 @@ from shaperouter._version import __version__
 cli = click.Group(
     "shaperouter",
     help="Call a Shaperouter service: generate text, transcribe speech, call functions and text "
-    "encoders, list, load and unload models, and show and warm compiled graphs.",
+    "encoders, list, load, unload and rename models, and show and warm compiled graphs.",
     params=shared_options(),
     commands=[
         *(generate, chat, transcribe, infer, embed),
-        *(models, load, unload, graphs, warm, ready),
+        *(models, load, unload, set_alias, graphs, warm, ready),
     ],
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -4,7 +4,7 @@ import click
 
 from shaperouter._cli._command import Command, connect, wants_json
 from shaperouter._cli._json import print_json
-from shaperouter._cli._tables import human_count, megabytes, print_table
+from shaperouter._cli._tables import human_count, megabytes, percentages, print_table
 from shaperouter._model import Model
 
 _COLUMNS = (
@@ -21,14 +21,19 @@ def models(ctx: click.Context) -> None:
     Lengths are in tokens; max source is the limit of sources, for models with an encoder. Memory
     is that of one device, in megabytes (10^6 bytes). The kv cache column has the current size of
     the caches and their size when every slot runs a request of full length. Functions and text
-    encoders have no slots and no caches.
+    encoders have no slots and no caches. The last column, if there is one, has the models of an
+    alias, or the revisions that were loaded while the service runs, with their percentages.
     """
     with connect(ctx) as client:
         listed = client.models()
     if wants_json(ctx):
         print_json({"models": listed})
     elif listed:
-        print_table(_COLUMNS, [_row(model) for model in listed], words=3)
+        columns, rows = [*_COLUMNS], [_row(model) for model in listed]
+        if any(map(_goes_to, listed)):
+            columns.append("requests go to")
+            rows = [(*row, _goes_to(model)) for row, model in zip(rows, listed, strict=True)]
+        print_table(columns, rows, words=3)
     else:
         click.echo("No model is loaded yet.", err=True)
 
@@ -46,6 +51,11 @@ def _row(model: Model) -> tuple[str, ...]:
         _cache(model),
         str(model.ready_workers),
     )
+
+
+def _goes_to(model: Model) -> str:
+    """Where requests go, unless to the only revision of a model that workers started with."""
+    return "" if set(model.targets) <= {model.name} else percentages(model.targets)
 
 
 def _cache(model: Model) -> str:

@@ -1,6 +1,6 @@
 """Tables and numbers for people to read."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
@@ -129,3 +129,8 @@ def megabytes(number: int) -> str:
     """Formats bytes in megabytes (10^6): one decimal, or two significant digits below 0.1."""
     size = number / 1e6
     return f"{size:,.1f}" if size >= 0.1 else f"{size:.2g}"
+
+
+def percentages(shares: Mapping[str, float]) -> str:
+    """Formats shares: ``gpt2 90%, gpt2-new 10%``."""
+    return ", ".join(f"{name} {100 * share:g}%" for name, share in shares.items())

@@ -255,7 +255,7 @@ class GraphUse(_message.Message):
     def __init__(self, asked: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., served: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., calls: _Optional[int] = ..., device_seconds: _Optional[float] = ...) -> None: ...
 
 class Completion(_message.Message):
-    __slots__ = ("request_id", "model", "seed", "usage", "timings", "graphs", "worker", "routes")
+    __slots__ = ("request_id", "model", "seed", "usage", "timings", "graphs", "worker", "routes", "revision")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
@@ -264,6 +264,7 @@ class Completion(_message.Message):
     GRAPHS_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     ROUTES_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     model: str
     seed: int
@@ -272,7 +273,8 @@ class Completion(_message.Message):
     graphs: _containers.RepeatedCompositeFieldContainer[GraphUse]
     worker: str
     routes: _containers.RepeatedCompositeFieldContainer[Route]
-    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., seed: _Optional[int] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., graphs: _Optional[_Iterable[_Union[GraphUse, _Mapping]]] = ..., worker: _Optional[str] = ..., routes: _Optional[_Iterable[_Union[Route, _Mapping]]] = ...) -> None: ...
+    revision: str
+    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., seed: _Optional[int] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., graphs: _Optional[_Iterable[_Union[GraphUse, _Mapping]]] = ..., worker: _Optional[str] = ..., routes: _Optional[_Iterable[_Union[Route, _Mapping]]] = ..., revision: _Optional[str] = ...) -> None: ...
 
 class Route(_message.Message):
     __slots__ = ("options",)

@@ -78,7 +78,7 @@ class InferResponse(_message.Message):
     def __init__(self, outputs: _Optional[_Iterable[_Union[Tensor, _Mapping]]] = ..., metadata: _Optional[_Union[InferMetadata, _Mapping]] = ...) -> None: ...
 
 class InferMetadata(_message.Message):
-    __slots__ = ("request_id", "model", "rows", "route_seconds", "queue_seconds", "stall_seconds", "device_seconds", "total_seconds", "graphs", "worker", "routes")
+    __slots__ = ("request_id", "model", "rows", "route_seconds", "queue_seconds", "stall_seconds", "device_seconds", "total_seconds", "graphs", "worker", "routes", "revision")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
@@ -90,6 +90,7 @@ class InferMetadata(_message.Message):
     GRAPHS_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     ROUTES_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     model: str
     rows: int
@@ -101,4 +102,5 @@ class InferMetadata(_message.Message):
     graphs: _containers.RepeatedCompositeFieldContainer[_generation_pb2.GraphUse]
     worker: str
     routes: _containers.RepeatedCompositeFieldContainer[_generation_pb2.Route]
-    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., rows: _Optional[int] = ..., route_seconds: _Optional[float] = ..., queue_seconds: _Optional[float] = ..., stall_seconds: _Optional[float] = ..., device_seconds: _Optional[float] = ..., total_seconds: _Optional[float] = ..., graphs: _Optional[_Iterable[_Union[_generation_pb2.GraphUse, _Mapping]]] = ..., worker: _Optional[str] = ..., routes: _Optional[_Iterable[_Union[_generation_pb2.Route, _Mapping]]] = ...) -> None: ...
+    revision: str
+    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., rows: _Optional[int] = ..., route_seconds: _Optional[float] = ..., queue_seconds: _Optional[float] = ..., stall_seconds: _Optional[float] = ..., device_seconds: _Optional[float] = ..., total_seconds: _Optional[float] = ..., graphs: _Optional[_Iterable[_Union[_generation_pb2.GraphUse, _Mapping]]] = ..., worker: _Optional[str] = ..., routes: _Optional[_Iterable[_Union[_generation_pb2.Route, _Mapping]]] = ..., revision: _Optional[str] = ...) -> None: ...

@@ -26,7 +26,7 @@ from shaperouter.v1 import generation_pb2 as shaperouter_dot_v1_dot_generation__
 from shaperouter.v1 import inference_pb2 as shaperouter_dot_v1_dot_inference__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ashaperouter/v1/model.proto\x12\x0eshaperouter.v1\x1a\x1fshaperouter/v1/generation.proto\x1a\x1eshaperouter/v1/inference.proto\"\x13\n\x11ListModelsRequest\";\n\x12ListModelsResponse\x12%\n\x06models\x18\x01 \x03(\x0b\x32\x15.shaperouter.v1.Model\"\x1f\n\x0fGetModelRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"2\n\x10LoadModelRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08location\x18\x02 \x01(\t\"9\n\x11LoadModelResponse\x12$\n\x05model\x18\x01 \x01(\x0b\x32\x15.shaperouter.v1.Model\"\"\n\x12UnloadModelRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x15\n\x13UnloadModelResponse\"8\n\x10GetModelResponse\x12$\n\x05model\x18\x01 \x01(\x0b\x32\x15.shaperouter.v1.Model\"\x94\x02\n\x07Ladders\x12\x17\n\x0fprefill_lengths\x18\x01 \x03(\x05\x12*\n\x05lanes\x18\x02 \x03(\x0b\x32\x1b.shaperouter.v1.LaneLadders\x12\x14\n\x0cprefill_rows\x18\x03 \x03(\x05\x12\x1c\n\x14prefill_batch_tokens\x18\x04 \x01(\x05\x12\x15\n\rprefill_piece\x18\x05 \x01(\x05\x12\x16\n\x0e\x65ncode_lengths\x18\x06 \x03(\x05\x12\x13\n\x0b\x65ncode_rows\x18\x07 \x03(\x05\x12\x1b\n\x13\x65ncode_batch_tokens\x18\x08 \x01(\x05\x12\x18\n\x10has_whole_source\x18\t \x01(\x08\x12\x15\n\ralign_lengths\x18\n \x03(\x05\"I\n\x0bLaneLadders\x12\r\n\x05\x62\x65\x61ms\x18\x01 \x01(\x05\x12\x13\n\x0b\x64\x65\x63ode_rows\x18\x02 \x03(\x05\x12\x16\n\x0e\x64\x65\x63ode_lengths\x18\x03 \x03(\x05\"\xc1\x04\n\x12TranscriptSettings\x12\x16\n\x0ewindow_seconds\x18\x01 \x01(\x01\x12\x11\n\tmel_bands\x18\x02 \x01(\x05\x12T\n\x12language_token_ids\x18\x03 \x03(\x0b\x32\x38.shaperouter.v1.TranscriptSettings.LanguageTokenIdsEntry\x12L\n\x0etask_token_ids\x18\x04 \x03(\x0b\x32\x34.shaperouter.v1.TranscriptSettings.TaskTokenIdsEntry\x12\x14\n\x0c\x65nd_token_id\x18\x05 \x01(\x05\x12\x16\n\x0estart_token_id\x18\x06 \x01(\x05\x12\x19\n\x11previous_token_id\x18\x07 \x01(\x05\x12\x1a\n\x12no_speech_token_id\x18\x08 \x01(\x05\x12\x1e\n\x16no_timestamps_token_id\x18\t \x01(\x05\x12\'\n\x1flast_initial_timestamp_token_id\x18\n \x01(\x05\x12\x1c\n\x14suppressed_token_ids\x18\x0b \x03(\x05\x12\"\n\x1a\x62\x65gin_suppressed_token_ids\x18\x0c \x03(\x05\x1a\x37\n\x15LanguageTokenIdsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\x1a\x33\n\x11TaskTokenIdsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\"R\n\nTensorSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\'\n\x05\x64type\x18\x02 \x01(\x0e\x32\x18.shaperouter.v1.DataType\x12\r\n\x05shape\x18\x03 \x03(\x03\"\xe9\x01\n\x04\x41xis\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x30\n\x06inputs\x18\x02 \x03(\x0b\x32 .shaperouter.v1.Axis.InputsEntry\x12\x32\n\x07outputs\x18\x03 \x03(\x0b\x32!.shaperouter.v1.Axis.OutputsEntry\x12\x0e\n\x06ladder\x18\x04 \x03(\x05\x1a-\n\x0bInputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\x1a.\n\x0cOutputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\"\xce\x01\n\x08\x43\x61llSpec\x12*\n\x06inputs\x18\x01 \x03(\x0b\x32\x1a.shaperouter.v1.TensorSpec\x12+\n\x07outputs\x18\x02 \x03(\x0b\x32\x1a.shaperouter.v1.TensorSpec\x12#\n\x05\x62\x61tch\x18\x03 \x01(\x0b\x32\x14.shaperouter.v1.Axis\x12\"\n\x04\x61xes\x18\x04 \x03(\x0b\x32\x14.shaperouter.v1.Axis\x12\x10\n\x08\x63ompiled\x18\x05 \x01(\x08\x12\x0e\n\x06labels\x18\x06 \x03(\t\"\xb9\x05\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x66\x61mily\x18\x02 \x01(\t\x12\x11\n\ttokenizer\x18\x03 \x01(\t\x12\x1c\n\x14\x63haracters_per_token\x18\x18 \x01(\x05\x12\x12\n\nvocab_size\x18\x04 \x01(\x05\x12\x12\n\nmax_length\x18\x05 \x01(\x05\x12:\n\x0f\x64\x65\x66\x61ult_options\x18\x07 \x01(\x0b\x32!.shaperouter.v1.GenerationOptions\x12\r\n\x05\x64type\x18\t \x01(\t\x12\x12\n\nparameters\x18\n \x01(\x03\x12\x14\n\x0cweight_bytes\x18\x0b \x01(\x03\x12\x16\n\x0ekv_cache_bytes\x18\x0c \x01(\x03\x12 \n\x18kv_cache_bytes_per_token\x18\x10 \x01(\x03\x12\r\n\x05slots\x18\r \x01(\x05\x12(\n\x07ladders\x18\x0e \x01(\x0b\x32\x17.shaperouter.v1.Ladders\x12\x15\n\rready_workers\x18\x0f \x01(\x05\x12\'\n\x04kind\x18\x11 \x01(\x0e\x32\x19.shaperouter.v1.ModelKind\x12\x19\n\x11max_source_length\x18\x12 \x01(\x05\x12\x1c\n\x14\x65ncoder_weight_bytes\x18\x13 \x01(\x03\x12#\n\x16\x64\x65\x63oder_start_token_id\x18\x14 \x01(\x05H\x00\x88\x01\x01\x12\x37\n\x0btranscripts\x18\x15 \x01(\x0b\x32\".shaperouter.v1.TranscriptSettings\x12\x14\n\x0cweight_dtype\x18\x16 \x01(\t\x12\x0f\n\x07kernels\x18\x17 \x01(\t\x12&\n\x04\x63\x61ll\x18\x19 \x01(\x0b\x32\x18.shaperouter.v1.CallSpec\x12\x10\n\x08revision\x18\x1a \x01(\tB\x19\n\x17_decoder_start_token_id*\xc8\x01\n\tModelKind\x12\x1a\n\x16MODEL_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12MODEL_KIND_DECODER\x10\x01\x12\x1e\n\x1aMODEL_KIND_ENCODER_DECODER\x10\x02\x12\x1a\n\x16MODEL_KIND_TRANSCRIBER\x10\x03\x12\x17\n\x13MODEL_KIND_EMBEDDER\x10\x04\x12\x19\n\x15MODEL_KIND_CLASSIFIER\x10\x05\x12\x17\n\x13MODEL_KIND_FUNCTION\x10\x06\x32\xdc\x02\n\x0cModelService\x12S\n\nListModels\x12!.shaperouter.v1.ListModelsRequest\x1a\".shaperouter.v1.ListModelsResponse\x12M\n\x08GetModel\x12\x1f.shaperouter.v1.GetModelRequest\x1a .shaperouter.v1.GetModelResponse\x12P\n\tLoadModel\x12 .shaperouter.v1.LoadModelRequest\x1a!.shaperouter.v1.LoadModelResponse\x12V\n\x0bUnloadModel\x12\".shaperouter.v1.UnloadModelRequest\x1a#.shaperouter.v1.UnloadModelResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ashaperouter/v1/model.proto\x12\x0eshaperouter.v1\x1a\x1fshaperouter/v1/generation.proto\x1a\x1eshaperouter/v1/inference.proto\"\x13\n\x11ListModelsRequest\";\n\x12ListModelsResponse\x12%\n\x06models\x18\x01 \x03(\x0b\x32\x15.shaperouter.v1.Model\"\x1f\n\x0fGetModelRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"P\n\x10LoadModelRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08location\x18\x02 \x01(\t\x12\x12\n\x05share\x18\x03 \x01(\x01H\x00\x88\x01\x01\x42\x08\n\x06_share\"9\n\x11LoadModelResponse\x12$\n\x05model\x18\x01 \x01(\x0b\x32\x15.shaperouter.v1.Model\"\"\n\x12UnloadModelRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x15\n\x13UnloadModelResponse\"&\n\x06Target\x12\r\n\x05model\x18\x01 \x01(\t\x12\r\n\x05share\x18\x02 \x01(\x01\"H\n\x0fSetAliasRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\'\n\x07targets\x18\x02 \x03(\x0b\x32\x16.shaperouter.v1.Target\"\x12\n\x10SetAliasResponse\"8\n\x10GetModelResponse\x12$\n\x05model\x18\x01 \x01(\x0b\x32\x15.shaperouter.v1.Model\"\x94\x02\n\x07Ladders\x12\x17\n\x0fprefill_lengths\x18\x01 \x03(\x05\x12*\n\x05lanes\x18\x02 \x03(\x0b\x32\x1b.shaperouter.v1.LaneLadders\x12\x14\n\x0cprefill_rows\x18\x03 \x03(\x05\x12\x1c\n\x14prefill_batch_tokens\x18\x04 \x01(\x05\x12\x15\n\rprefill_piece\x18\x05 \x01(\x05\x12\x16\n\x0e\x65ncode_lengths\x18\x06 \x03(\x05\x12\x13\n\x0b\x65ncode_rows\x18\x07 \x03(\x05\x12\x1b\n\x13\x65ncode_batch_tokens\x18\x08 \x01(\x05\x12\x18\n\x10has_whole_source\x18\t \x01(\x08\x12\x15\n\ralign_lengths\x18\n \x03(\x05\"I\n\x0bLaneLadders\x12\r\n\x05\x62\x65\x61ms\x18\x01 \x01(\x05\x12\x13\n\x0b\x64\x65\x63ode_rows\x18\x02 \x03(\x05\x12\x16\n\x0e\x64\x65\x63ode_lengths\x18\x03 \x03(\x05\"\xc1\x04\n\x12TranscriptSettings\x12\x16\n\x0ewindow_seconds\x18\x01 \x01(\x01\x12\x11\n\tmel_bands\x18\x02 \x01(\x05\x12T\n\x12language_token_ids\x18\x03 \x03(\x0b\x32\x38.shaperouter.v1.TranscriptSettings.LanguageTokenIdsEntry\x12L\n\x0etask_token_ids\x18\x04 \x03(\x0b\x32\x34.shaperouter.v1.TranscriptSettings.TaskTokenIdsEntry\x12\x14\n\x0c\x65nd_token_id\x18\x05 \x01(\x05\x12\x16\n\x0estart_token_id\x18\x06 \x01(\x05\x12\x19\n\x11previous_token_id\x18\x07 \x01(\x05\x12\x1a\n\x12no_speech_token_id\x18\x08 \x01(\x05\x12\x1e\n\x16no_timestamps_token_id\x18\t \x01(\x05\x12\'\n\x1flast_initial_timestamp_token_id\x18\n \x01(\x05\x12\x1c\n\x14suppressed_token_ids\x18\x0b \x03(\x05\x12\"\n\x1a\x62\x65gin_suppressed_token_ids\x18\x0c \x03(\x05\x1a\x37\n\x15LanguageTokenIdsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\x1a\x33\n\x11TaskTokenIdsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\"R\n\nTensorSpec\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\'\n\x05\x64type\x18\x02 \x01(\x0e\x32\x18.shaperouter.v1.DataType\x12\r\n\x05shape\x18\x03 \x03(\x03\"\xe9\x01\n\x04\x41xis\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x30\n\x06inputs\x18\x02 \x03(\x0b\x32 .shaperouter.v1.Axis.InputsEntry\x12\x32\n\x07outputs\x18\x03 \x03(\x0b\x32!.shaperouter.v1.Axis.OutputsEntry\x12\x0e\n\x06ladder\x18\x04 \x03(\x05\x1a-\n\x0bInputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\x1a.\n\x0cOutputsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\"\xce\x01\n\x08\x43\x61llSpec\x12*\n\x06inputs\x18\x01 \x03(\x0b\x32\x1a.shaperouter.v1.TensorSpec\x12+\n\x07outputs\x18\x02 \x03(\x0b\x32\x1a.shaperouter.v1.TensorSpec\x12#\n\x05\x62\x61tch\x18\x03 \x01(\x0b\x32\x14.shaperouter.v1.Axis\x12\"\n\x04\x61xes\x18\x04 \x03(\x0b\x32\x14.shaperouter.v1.Axis\x12\x10\n\x08\x63ompiled\x18\x05 \x01(\x08\x12\x0e\n\x06labels\x18\x06 \x03(\t\"\xe2\x05\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x66\x61mily\x18\x02 \x01(\t\x12\x11\n\ttokenizer\x18\x03 \x01(\t\x12\x1c\n\x14\x63haracters_per_token\x18\x18 \x01(\x05\x12\x12\n\nvocab_size\x18\x04 \x01(\x05\x12\x12\n\nmax_length\x18\x05 \x01(\x05\x12:\n\x0f\x64\x65\x66\x61ult_options\x18\x07 \x01(\x0b\x32!.shaperouter.v1.GenerationOptions\x12\r\n\x05\x64type\x18\t \x01(\t\x12\x12\n\nparameters\x18\n \x01(\x03\x12\x14\n\x0cweight_bytes\x18\x0b \x01(\x03\x12\x16\n\x0ekv_cache_bytes\x18\x0c \x01(\x03\x12 \n\x18kv_cache_bytes_per_token\x18\x10 \x01(\x03\x12\r\n\x05slots\x18\r \x01(\x05\x12(\n\x07ladders\x18\x0e \x01(\x0b\x32\x17.shaperouter.v1.Ladders\x12\x15\n\rready_workers\x18\x0f \x01(\x05\x12\'\n\x04kind\x18\x11 \x01(\x0e\x32\x19.shaperouter.v1.ModelKind\x12\x19\n\x11max_source_length\x18\x12 \x01(\x05\x12\x1c\n\x14\x65ncoder_weight_bytes\x18\x13 \x01(\x03\x12#\n\x16\x64\x65\x63oder_start_token_id\x18\x14 \x01(\x05H\x00\x88\x01\x01\x12\x37\n\x0btranscripts\x18\x15 \x01(\x0b\x32\".shaperouter.v1.TranscriptSettings\x12\x14\n\x0cweight_dtype\x18\x16 \x01(\t\x12\x0f\n\x07kernels\x18\x17 \x01(\t\x12&\n\x04\x63\x61ll\x18\x19 \x01(\x0b\x32\x18.shaperouter.v1.CallSpec\x12\x10\n\x08revision\x18\x1a \x01(\t\x12\'\n\x07targets\x18\x1b \x03(\x0b\x32\x16.shaperouter.v1.TargetB\x19\n\x17_decoder_start_token_id*\xc8\x01\n\tModelKind\x12\x1a\n\x16MODEL_KIND_UNSPECIFIED\x10\x00\x12\x16\n\x12MODEL_KIND_DECODER\x10\x01\x12\x1e\n\x1aMODEL_KIND_ENCODER_DECODER\x10\x02\x12\x1a\n\x16MODEL_KIND_TRANSCRIBER\x10\x03\x12\x17\n\x13MODEL_KIND_EMBEDDER\x10\x04\x12\x19\n\x15MODEL_KIND_CLASSIFIER\x10\x05\x12\x17\n\x13MODEL_KIND_FUNCTION\x10\x06\x32\xab\x03\n\x0cModelService\x12S\n\nListModels\x12!.shaperouter.v1.ListModelsRequest\x1a\".shaperouter.v1.ListModelsResponse\x12M\n\x08GetModel\x12\x1f.shaperouter.v1.GetModelRequest\x1a .shaperouter.v1.GetModelResponse\x12P\n\tLoadModel\x12 .shaperouter.v1.LoadModelRequest\x1a!.shaperouter.v1.LoadModelResponse\x12V\n\x0bUnloadModel\x12\".shaperouter.v1.UnloadModelRequest\x1a#.shaperouter.v1.UnloadModelResponse\x12M\n\x08SetAlias\x12\x1f.shaperouter.v1.SetAliasRequest\x1a .shaperouter.v1.SetAliasResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,8 +41,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_AXIS_INPUTSENTRY']._serialized_options = b'8\001'
   _globals['_AXIS_OUTPUTSENTRY']._loaded_options = None
   _globals['_AXIS_OUTPUTSENTRY']._serialized_options = b'8\001'
-  _globals['_MODELKIND']._serialized_start=2618
-  _globals['_MODELKIND']._serialized_end=2818
+  _globals['_MODELKIND']._serialized_start=2823
+  _globals['_MODELKIND']._serialized_end=3023
   _globals['_LISTMODELSREQUEST']._serialized_start=111
   _globals['_LISTMODELSREQUEST']._serialized_end=130
   _globals['_LISTMODELSRESPONSE']._serialized_start=132
@@ -50,37 +50,43 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETMODELREQUEST']._serialized_start=193
   _globals['_GETMODELREQUEST']._serialized_end=224
   _globals['_LOADMODELREQUEST']._serialized_start=226
-  _globals['_LOADMODELREQUEST']._serialized_end=276
-  _globals['_LOADMODELRESPONSE']._serialized_start=278
-  _globals['_LOADMODELRESPONSE']._serialized_end=335
-  _globals['_UNLOADMODELREQUEST']._serialized_start=337
-  _globals['_UNLOADMODELREQUEST']._serialized_end=371
-  _globals['_UNLOADMODELRESPONSE']._serialized_start=373
-  _globals['_UNLOADMODELRESPONSE']._serialized_end=394
-  _globals['_GETMODELRESPONSE']._serialized_start=396
-  _globals['_GETMODELRESPONSE']._serialized_end=452
-  _globals['_LADDERS']._serialized_start=455
-  _globals['_LADDERS']._serialized_end=731
-  _globals['_LANELADDERS']._serialized_start=733
-  _globals['_LANELADDERS']._serialized_end=806
-  _globals['_TRANSCRIPTSETTINGS']._serialized_start=809
-  _globals['_TRANSCRIPTSETTINGS']._serialized_end=1386
-  _globals['_TRANSCRIPTSETTINGS_LANGUAGETOKENIDSENTRY']._serialized_start=1278
-  _globals['_TRANSCRIPTSETTINGS_LANGUAGETOKENIDSENTRY']._serialized_end=1333
-  _globals['_TRANSCRIPTSETTINGS_TASKTOKENIDSENTRY']._serialized_start=1335
-  _globals['_TRANSCRIPTSETTINGS_TASKTOKENIDSENTRY']._serialized_end=1386
-  _globals['_TENSORSPEC']._serialized_start=1388
-  _globals['_TENSORSPEC']._serialized_end=1470
-  _globals['_AXIS']._serialized_start=1473
-  _globals['_AXIS']._serialized_end=1706
-  _globals['_AXIS_INPUTSENTRY']._serialized_start=1613
-  _globals['_AXIS_INPUTSENTRY']._serialized_end=1658
-  _globals['_AXIS_OUTPUTSENTRY']._serialized_start=1660
-  _globals['_AXIS_OUTPUTSENTRY']._serialized_end=1706
-  _globals['_CALLSPEC']._serialized_start=1709
-  _globals['_CALLSPEC']._serialized_end=1915
-  _globals['_MODEL']._serialized_start=1918
-  _globals['_MODEL']._serialized_end=2615
-  _globals['_MODELSERVICE']._serialized_start=2821
-  _globals['_MODELSERVICE']._serialized_end=3169
+  _globals['_LOADMODELREQUEST']._serialized_end=306
+  _globals['_LOADMODELRESPONSE']._serialized_start=308
+  _globals['_LOADMODELRESPONSE']._serialized_end=365
+  _globals['_UNLOADMODELREQUEST']._serialized_start=367
+  _globals['_UNLOADMODELREQUEST']._serialized_end=401
+  _globals['_UNLOADMODELRESPONSE']._serialized_start=403
+  _globals['_UNLOADMODELRESPONSE']._serialized_end=424
+  _globals['_TARGET']._serialized_start=426
+  _globals['_TARGET']._serialized_end=464
+  _globals['_SETALIASREQUEST']._serialized_start=466
+  _globals['_SETALIASREQUEST']._serialized_end=538
+  _globals['_SETALIASRESPONSE']._serialized_start=540
+  _globals['_SETALIASRESPONSE']._serialized_end=558
+  _globals['_GETMODELRESPONSE']._serialized_start=560
+  _globals['_GETMODELRESPONSE']._serialized_end=616
+  _globals['_LADDERS']._serialized_start=619
+  _globals['_LADDERS']._serialized_end=895
+  _globals['_LANELADDERS']._serialized_start=897
+  _globals['_LANELADDERS']._serialized_end=970
+  _globals['_TRANSCRIPTSETTINGS']._serialized_start=973
+  _globals['_TRANSCRIPTSETTINGS']._serialized_end=1550
+  _globals['_TRANSCRIPTSETTINGS_LANGUAGETOKENIDSENTRY']._serialized_start=1442
+  _globals['_TRANSCRIPTSETTINGS_LANGUAGETOKENIDSENTRY']._serialized_end=1497
+  _globals['_TRANSCRIPTSETTINGS_TASKTOKENIDSENTRY']._serialized_start=1499
+  _globals['_TRANSCRIPTSETTINGS_TASKTOKENIDSENTRY']._serialized_end=1550
+  _globals['_TENSORSPEC']._serialized_start=1552
+  _globals['_TENSORSPEC']._serialized_end=1634
+  _globals['_AXIS']._serialized_start=1637
+  _globals['_AXIS']._serialized_end=1870
+  _globals['_AXIS_INPUTSENTRY']._serialized_start=1777
+  _globals['_AXIS_INPUTSENTRY']._serialized_end=1822
+  _globals['_AXIS_OUTPUTSENTRY']._serialized_start=1824
+  _globals['_AXIS_OUTPUTSENTRY']._serialized_end=1870
+  _globals['_CALLSPEC']._serialized_start=1873
+  _globals['_CALLSPEC']._serialized_end=2079
+  _globals['_MODEL']._serialized_start=2082
+  _globals['_MODEL']._serialized_end=2820
+  _globals['_MODELSERVICE']._serialized_start=3026
+  _globals['_MODELSERVICE']._serialized_end=3453
 # @@protoc_insertion_point(module_scope)

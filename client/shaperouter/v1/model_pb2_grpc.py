@@ -55,6 +55,11 @@ class ModelServiceStub(object):
                 request_serializer=shaperouter_dot_v1_dot_model__pb2.UnloadModelRequest.SerializeToString,
                 response_deserializer=shaperouter_dot_v1_dot_model__pb2.UnloadModelResponse.FromString,
                 _registered_method=True)
+        self.SetAlias = channel.unary_unary(
+                '/shaperouter.v1.ModelService/SetAlias',
+                request_serializer=shaperouter_dot_v1_dot_model__pb2.SetAliasRequest.SerializeToString,
+                response_deserializer=shaperouter_dot_v1_dot_model__pb2.SetAliasResponse.FromString,
+                _registered_method=True)
 
 
 class ModelServiceServicer(object):
@@ -90,8 +95,18 @@ class ModelServiceServicer(object):
 
     def UnloadModel(self, request, context):
         """Stops serving a model: new requests get NOT_FOUND, the running ones finish, and then workers
-        free its memory. Returns once this router refuses new requests. Has the same requirements as
-        LoadModel.
+        free its memory. Returns once this router refuses new requests. Removes an alias, too, whose
+        models are then still served. Has the same requirements as LoadModel.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetAlias(self, request, context):
+        """Sets where requests to an alias go: to one model, or to several with a share of the requests
+        each. INVALID_ARGUMENT if the name is that of a model, NOT_FOUND if a target is not served.
+        Returns once this router follows it; the others do a moment later. If calls need tokens, the
+        client must be an operator.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -119,6 +134,11 @@ def add_ModelServiceServicer_to_server(servicer, server):
                     servicer.UnloadModel,
                     request_deserializer=shaperouter_dot_v1_dot_model__pb2.UnloadModelRequest.FromString,
                     response_serializer=shaperouter_dot_v1_dot_model__pb2.UnloadModelResponse.SerializeToString,
+            ),
+            'SetAlias': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetAlias,
+                    request_deserializer=shaperouter_dot_v1_dot_model__pb2.SetAliasRequest.FromString,
+                    response_serializer=shaperouter_dot_v1_dot_model__pb2.SetAliasResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -230,6 +250,33 @@ class ModelService(object):
             '/shaperouter.v1.ModelService/UnloadModel',
             shaperouter_dot_v1_dot_model__pb2.UnloadModelRequest.SerializeToString,
             shaperouter_dot_v1_dot_model__pb2.UnloadModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetAlias(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/shaperouter.v1.ModelService/SetAlias',
+            shaperouter_dot_v1_dot_model__pb2.SetAliasRequest.SerializeToString,
+            shaperouter_dot_v1_dot_model__pb2.SetAliasResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -48,8 +48,14 @@ class ModelServiceStub:
     """
     UnloadModel: _grpc.UnaryUnaryMultiCallable[_model_pb2.UnloadModelRequest, _model_pb2.UnloadModelResponse]
     """Stops serving a model: new requests get NOT_FOUND, the running ones finish, and then workers
-    free its memory. Returns once this router refuses new requests. Has the same requirements as
-    LoadModel.
+    free its memory. Returns once this router refuses new requests. Removes an alias, too, whose
+    models are then still served. Has the same requirements as LoadModel.
+    """
+    SetAlias: _grpc.UnaryUnaryMultiCallable[_model_pb2.SetAliasRequest, _model_pb2.SetAliasResponse]
+    """Sets where requests to an alias go: to one model, or to several with a share of the requests
+    each. INVALID_ARGUMENT if the name is that of a model, NOT_FOUND if a target is not served.
+    Returns once this router follows it; the others do a moment later. If calls need tokens, the
+    client must be an operator.
     """
 
 @_typing.type_check_only
@@ -72,8 +78,14 @@ class ModelServiceAsyncStub(ModelServiceStub):
     """
     UnloadModel: _aio.UnaryUnaryMultiCallable[_model_pb2.UnloadModelRequest, _model_pb2.UnloadModelResponse]  # type: ignore[assignment]
     """Stops serving a model: new requests get NOT_FOUND, the running ones finish, and then workers
-    free its memory. Returns once this router refuses new requests. Has the same requirements as
-    LoadModel.
+    free its memory. Returns once this router refuses new requests. Removes an alias, too, whose
+    models are then still served. Has the same requirements as LoadModel.
+    """
+    SetAlias: _aio.UnaryUnaryMultiCallable[_model_pb2.SetAliasRequest, _model_pb2.SetAliasResponse]  # type: ignore[assignment]
+    """Sets where requests to an alias go: to one model, or to several with a share of the requests
+    each. INVALID_ARGUMENT if the name is that of a model, NOT_FOUND if a target is not served.
+    Returns once this router follows it; the others do a moment later. If calls need tokens, the
+    client must be an operator.
     """
 
 class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -117,8 +129,20 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_model_pb2.UnloadModelResponse, _abc.Awaitable[_model_pb2.UnloadModelResponse]]:
         """Stops serving a model: new requests get NOT_FOUND, the running ones finish, and then workers
-        free its memory. Returns once this router refuses new requests. Has the same requirements as
-        LoadModel.
+        free its memory. Returns once this router refuses new requests. Removes an alias, too, whose
+        models are then still served. Has the same requirements as LoadModel.
+        """
+
+    @_abc_1.abstractmethod
+    def SetAlias(
+        self,
+        request: _model_pb2.SetAliasRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_model_pb2.SetAliasResponse, _abc.Awaitable[_model_pb2.SetAliasResponse]]:
+        """Sets where requests to an alias go: to one model, or to several with a share of the requests
+        each. INVALID_ARGUMENT if the name is that of a model, NOT_FOUND if a target is not served.
+        Returns once this router follows it; the others do a moment later. If calls need tokens, the
+        client must be an operator.
         """
 
 def add_ModelServiceServicer_to_server(servicer: ModelServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

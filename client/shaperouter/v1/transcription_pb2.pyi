@@ -149,7 +149,7 @@ class DetectedLanguage(_message.Message):
     def __init__(self, code: _Optional[str] = ..., probability: _Optional[float] = ...) -> None: ...
 
 class TranscriptionCompletion(_message.Message):
-    __slots__ = ("request_id", "model", "language", "audio_seconds", "total_seconds", "device_seconds", "seed", "graphs")
+    __slots__ = ("request_id", "model", "language", "audio_seconds", "total_seconds", "device_seconds", "seed", "graphs", "revision")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     LANGUAGE_FIELD_NUMBER: _ClassVar[int]
@@ -158,6 +158,7 @@ class TranscriptionCompletion(_message.Message):
     DEVICE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     GRAPHS_FIELD_NUMBER: _ClassVar[int]
+    REVISION_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     model: str
     language: DetectedLanguage
@@ -166,7 +167,8 @@ class TranscriptionCompletion(_message.Message):
     device_seconds: float
     seed: int
     graphs: _containers.RepeatedCompositeFieldContainer[_generation_pb2.GraphUse]
-    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., language: _Optional[_Union[DetectedLanguage, _Mapping]] = ..., audio_seconds: _Optional[float] = ..., total_seconds: _Optional[float] = ..., device_seconds: _Optional[float] = ..., seed: _Optional[int] = ..., graphs: _Optional[_Iterable[_Union[_generation_pb2.GraphUse, _Mapping]]] = ...) -> None: ...
+    revision: str
+    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., language: _Optional[_Union[DetectedLanguage, _Mapping]] = ..., audio_seconds: _Optional[float] = ..., total_seconds: _Optional[float] = ..., device_seconds: _Optional[float] = ..., seed: _Optional[int] = ..., graphs: _Optional[_Iterable[_Union[_generation_pb2.GraphUse, _Mapping]]] = ..., revision: _Optional[str] = ...) -> None: ...
 
 class TranscribeResponse(_message.Message):
     __slots__ = ("text", "segments", "completion")

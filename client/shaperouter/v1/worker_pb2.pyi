@@ -382,26 +382,34 @@ class Revision(_message.Message):
     def __init__(self, model: _Optional[str] = ..., digest: _Optional[str] = ..., location: _Optional[str] = ..., share: _Optional[float] = ...) -> None: ...
 
 class Deployment(_message.Message):
-    __slots__ = ("name", "version", "revisions", "everywhere")
+    __slots__ = ("name", "version", "revisions", "everywhere", "targets", "on_demand")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     REVISIONS_FIELD_NUMBER: _ClassVar[int]
     EVERYWHERE_FIELD_NUMBER: _ClassVar[int]
+    TARGETS_FIELD_NUMBER: _ClassVar[int]
+    ON_DEMAND_FIELD_NUMBER: _ClassVar[int]
     name: str
     version: int
     revisions: _containers.RepeatedCompositeFieldContainer[Revision]
     everywhere: bool
-    def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ..., revisions: _Optional[_Iterable[_Union[Revision, _Mapping]]] = ..., everywhere: bool = ...) -> None: ...
+    targets: _containers.RepeatedCompositeFieldContainer[_model_pb2.Target]
+    on_demand: bool
+    def __init__(self, name: _Optional[str] = ..., version: _Optional[int] = ..., revisions: _Optional[_Iterable[_Union[Revision, _Mapping]]] = ..., everywhere: bool = ..., targets: _Optional[_Iterable[_Union[_model_pb2.Target, _Mapping]]] = ..., on_demand: bool = ...) -> None: ...
 
 class RevisionReport(_message.Message):
-    __slots__ = ("model", "state", "error")
+    __slots__ = ("model", "state", "error", "progress", "idle_seconds")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    IDLE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     model: str
     state: RevisionState
     error: str
-    def __init__(self, model: _Optional[str] = ..., state: _Optional[_Union[RevisionState, str]] = ..., error: _Optional[str] = ...) -> None: ...
+    progress: str
+    idle_seconds: float
+    def __init__(self, model: _Optional[str] = ..., state: _Optional[_Union[RevisionState, str]] = ..., error: _Optional[str] = ..., progress: _Optional[str] = ..., idle_seconds: _Optional[float] = ...) -> None: ...
 
 class DeployRequest(_message.Message):
     __slots__ = ("router", "deployments", "held")

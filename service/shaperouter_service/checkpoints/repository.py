@@ -43,6 +43,12 @@ def locate_below(repository: Path, location: str) -> Path:
     return found
 
 
+def bytes_of(model: Path) -> int:
+    """Bytes of the files of a model: about those of its weights, as they are stored."""
+    files = model.rglob("*") if model.is_dir() else [model]
+    return sum(path.stat().st_size for path in files if path.is_file())
+
+
 def locations_in(repository: Path) -> list[str]:
     """The entries of the repository that may be models, by name."""
     return sorted(

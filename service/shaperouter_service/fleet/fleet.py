@@ -103,8 +103,9 @@ class Fleet(Connections):
             UnknownModelError: There is no such model.
             InvalidRequestError: No model was named, and not exactly one can serve the request.
         """
-        if not name and len(self.catalog.model_names) > 1:
-            for each in self.catalog.model_names:
+        lasting = self.catalog.revisions.lasting
+        if not name and len(lasting) > 1:
+            for each in lasting:
                 await self.model(self.catalog.revisions.main(each), deadline)
         return self.catalog.resolve(name, serves=serves, call=call)
 

@@ -96,6 +96,7 @@ class Completion:
     Attributes:
         request_id: Id of the request.
         model: Name of the model.
+        revision: Revision of the model; see `ServedModel`.
         seed: Seed of the random numbers.
         usage: Its tokens.
         timings: Durations of its phases.
@@ -106,6 +107,7 @@ class Completion:
 
     request_id: str
     model: str
+    revision: str
     seed: int
     usage: Usage
     timings: Timings

@@ -62,6 +62,7 @@ class TranscriptionCompletion:
     Attributes:
         request_id: Id of the request.
         model: Name of the model.
+        revision: Revision of the model; see `ServedModel`.
         language: The spoken language.
         audio_seconds: Length of the recording.
         total_seconds: From the arrival of the request to its end.
@@ -71,6 +72,7 @@ class TranscriptionCompletion:
 
     request_id: str
     model: str
+    revision: str
     language: Language
     audio_seconds: float
     total_seconds: float

@@ -90,6 +90,7 @@ class InferenceResult:
     Attributes:
         request_id: Id of the request.
         model: Name of the model.
+        revision: Revision of the model; see `ServedModel`.
         outputs: The tensors, by name.
         rows: Rows of the batch that the request had.
         tokens: Tokens of its texts.
@@ -103,6 +104,7 @@ class InferenceResult:
 
     request_id: str
     model: str
+    revision: str
     outputs: Tensors
     rows: int
     tokens: int

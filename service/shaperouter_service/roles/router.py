@@ -46,7 +46,9 @@ from shaperouter_service.serving.generation.service import GenerationService
 from shaperouter_service.serving.graphs.graphs import Graphs
 from shaperouter_service.serving.inference.service import InferenceService
 from shaperouter_service.serving.ladder_fits import LadderFits
+from shaperouter_service.serving.model_choice import ModelChoice
 from shaperouter_service.serving.models import Models
+from shaperouter_service.serving.on_demand import OnDemand
 from shaperouter_service.serving.overview import Overview
 from shaperouter_service.serving.refusal_log import RefusalLog
 from shaperouter_service.serving.repository import Repository
@@ -92,7 +94,7 @@ async def run_router(
     raise_descriptor_limit()
     stop = stop or stop_signal()
     registry = make_registry("serve" if config.own_workers else "router")
-    catalog = Catalog([model.name for model in config.models])
+    catalog = Catalog([model.name for model in config.models], config.aliases)
     refusal_metrics = RefusalMetrics(registry)
     refusals = RefusalLog(refusal_metrics)
     recorder = RequestRecorder(
@@ -179,6 +181,7 @@ async def run_router(
             async with (
                 deploying(fleet, core.repository.prepare),
                 _readiness(health, fleet, core.models, config.listen),
+                core.on_demand.unloading() if core.on_demand else contextlib.nullcontext(),
             ):
                 await server.start()
                 metrics_host = config.metrics_listen.rpartition(":")[0]
@@ -213,9 +216,20 @@ def _make_core(
 ) -> Core:
     threads = TokenizerThreads()
     models = Models(fleet.catalog, tokenizers, ready_without_workers=config.ready_without_workers)
+    repository = Repository(
+        fleet,
+        models,
+        tokenizers,
+        metrics=recorder.metrics,
+        fleet_metrics=fleet_metrics,
+        directory=config.repository,
+    )
+    on_demand = OnDemand(fleet, repository, config.on_demand) if config.on_demand else None
+    choice = ModelChoice(fleet, on_demand)
     return Core(
         generation=GenerationService(
             fleet,
+            choice,
             tokenizers,
             threads,
             recorder,
@@ -223,22 +237,17 @@ def _make_core(
         ),
         transcription=TranscriptionService(
             fleet,
+            choice,
             tokenizers,
             threads,
             recorder,
-            TranscriptionMetrics(registry),
+            metrics=TranscriptionMetrics(registry),
             memory=RecordingMemory(config.max_recording_memory),
         ),
-        inference=InferenceService(fleet, tokenizers, threads, recorder),
+        inference=InferenceService(fleet, choice, tokenizers, threads, recorder),
         models=models,
-        repository=Repository(
-            fleet,
-            models,
-            tokenizers,
-            metrics=recorder.metrics,
-            fleet_metrics=fleet_metrics,
-            directory=config.repository,
-        ),
+        repository=repository,
+        on_demand=on_demand,
         graphs=Graphs(fleet),
         ladder_fits=LadderFits(config.traffic_record, models),
         totals=recorder.metrics.totals,

@@ -1,10 +1,12 @@
 """Settings of a router, apart from the router's code, which takes longer to import."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from shaperouter_service.checkpoints.model_locations import ModelLocation
+from shaperouter_service.routing.deployments import Target
+from shaperouter_service.routing.on_demand import OnDemandLimits
 from shaperouter_service.rpc.tls import ServerTls, WorkerTls
 
 
@@ -32,6 +34,8 @@ class RouterConfig:
         worker_tls: TLS settings for workers; None means plain text.
         signature_histograms: Whether each signature of own workers has its own histograms.
         repository: Directory below which models may be loaded at run time; None if they must not.
+        on_demand: Limits of the models that requests load; None if they load none.
+        aliases: Further names, and the models that their requests go to, with their shares.
         ready_without_workers: Whether the service is ready as soon as it listens; else only while
             every model has a worker.
     """
@@ -55,4 +59,6 @@ class RouterConfig:
     worker_tls: WorkerTls | None = None
     signature_histograms: bool = True
     repository: Path | None = None
+    on_demand: OnDemandLimits | None = None
+    aliases: Mapping[str, Sequence[Target]] = field(default_factory=dict)
     ready_without_workers: bool = False

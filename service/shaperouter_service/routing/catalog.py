@@ -8,14 +8,21 @@ import dataclasses
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from shaperouter_service.errors import InvalidRequestError, UnknownModelError
 from shaperouter_service.routing.call_decision import CallShape
 from shaperouter_service.routing.costs import Costs, Dimensions
 from shaperouter_service.routing.decision import RequestShape
-from shaperouter_service.routing.deployments import Deployment, RevisionReport, RevisionState
+from shaperouter_service.routing.deployments import (
+    Deployment,
+    RevisionReport,
+    RevisionState,
+    Target,
+    public_name,
+)
 from shaperouter_service.routing.forecast import OVERDUE
 from shaperouter_service.routing.revisions import Revisions
 from shaperouter_service.routing.served_model import ServedModel
@@ -54,13 +61,18 @@ class Catalog:
         version: Counts the changes of snapshots.
     """
 
-    def __init__(self, models: Sequence[str]) -> None:
+    def __init__(
+        self,
+        models: Sequence[str],
+        aliases: Mapping[str, Sequence[Target]] = MappingProxyType({}),
+    ) -> None:
         """Starts without workers.
 
         Args:
             models: Names of the models that workers are expected to have.
+            aliases: The aliases that the router is started with.
         """
-        self.revisions = Revisions(models)
+        self.revisions = Revisions(models, aliases)
         self.version = 0
         self._workers: dict[WorkerId, Snapshot] = {}
         self._views: dict[WorkerId, WorkerView] = {}
@@ -119,24 +131,27 @@ class Catalog:
         A name that workers use for a revision is one, too.
 
         Args:
-            name: The requested model; empty if the request names none.
+            name: The requested model, but no alias; empty if the request names none.
             serves: Whether a model can serve the request. Models that no worker has loaded yet are
                 assumed to serve it.
             call: What the request does, for the error message, e.g. `transcribe recordings`.
 
         Raises:
             UnknownModelError: There is no such model.
-            InvalidRequestError: No model was named, and not exactly one can serve the request.
+            InvalidRequestError: No model was named, and not exactly one can serve the request;
+                those that are loaded on demand must be named.
         """
         if name:
             if name not in self.model_names and not self.revisions.is_known(name):
                 raise UnknownModelError(name, list(self.model_names))
             return name
-        if len(self.model_names) == 1:
-            return self.model_names[0]
+        # Which models are loaded on demand depends on earlier requests.
+        lasting = self.revisions.lasting
+        if len(lasting) == 1:
+            return lasting[0]
         able = [
             each
-            for each in self.model_names
+            for each in lasting
             if (model := self._models.get(self.revisions.main(each))) is None or serves(model)
         ]
         if len(able) == 1:
@@ -149,6 +164,35 @@ class Catalog:
         else:
             description = f"no model of this service can {call}; its models: {known}"
         raise InvalidRequestError.of("model", description)
+
+    def target(self, name: str, request_id: str) -> str:
+        """The model that a request to an alias gets; any other name is returned unchanged.
+
+        Models without a ready worker are left out if another one has one.
+
+        Args:
+            name: The requested name.
+            request_id: Id of the request, which decides.
+        """
+        if name not in self.revisions.aliases:
+            return name
+        return self.revisions.pick(
+            name, request_id, lambda model: self._is_ready(self.revisions.main(model))
+        )
+
+    def revision(self, name: str, request_id: str) -> str:
+        """The worker's name of the revision that a request to a model gets.
+
+        Revisions without a ready worker are left out if another one has one.
+
+        Args:
+            name: The name of a model, or the worker's name of a revision.
+            request_id: Id of the request, which decides.
+        """
+        return self.revisions.pick(name, request_id, self._is_ready)
+
+    def _is_ready(self, model: str) -> bool:
+        return self._ready_workers(model) > 0
 
     def model(self, name: str) -> ServedModel | None:
         """Describes a model, with the number of workers ready for it; None if it is unknown.
@@ -178,6 +222,30 @@ class Catalog:
         snapshot = self._workers.get(worker)
         reports = () if snapshot is None else snapshot.revisions
         return next((report for report in reports if report.model == model), None)
+
+    def reports(self, model: str) -> list[RevisionReport]:
+        """The state of a revision on each worker that was asked to load it."""
+        return [
+            report
+            for snapshot in self._workers.values()
+            for report in snapshot.revisions
+            if report.model == model
+        ]
+
+    def progress(self, name: str) -> dict[str, str]:
+        """What each worker that loads a revision of a model is doing, by the worker's name."""
+        return {
+            snapshot.worker: report.progress
+            for snapshot in self._workers.values()
+            for report in snapshot.revisions
+            if public_name(report.model) == name and report.state is RevisionState.LOADING
+        }
+
+    def idle_seconds(self, model: str) -> float:
+        """Seconds since requests last used a revision; 0 while some do, or while it is loaded."""
+        if self.revisions.is_used(model):
+            return 0.0
+        return min((report.idle_seconds for report in self.reports(model)), default=0.0)
 
     def state(self, worker: WorkerId, model: str) -> RevisionState:
         """The state of a model that a worker has."""
@@ -251,8 +319,8 @@ class Catalog:
 
     @property
     def ready(self) -> bool:
-        """Whether every model has a worker that is ready for it."""
-        return all(self._ready_workers(self.revisions.main(name)) > 0 for name in self.model_names)
+        """Whether every model that is not loaded on demand has a worker that is ready for it."""
+        return all(self._is_ready(self.revisions.main(name)) for name in self.revisions.lasting)
 
 
 def _joined(view: WorkerView, assignment: Assignment) -> WorkerView:

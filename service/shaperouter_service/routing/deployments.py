@@ -7,8 +7,9 @@ from enum import StrEnum
 # Separates name and digest in workers' names of revisions. No name contains it.
 _MARK = "@"
 
-# Digits of the digest in workers' names of revisions: enough that no two revisions share them.
-_DIGITS = 12
+# Digits of the digest in workers' names of revisions, logs and metrics: enough that no two
+# revisions share them.
+REVISION_DIGITS = 12
 
 
 def public_name(model: str) -> str:
@@ -35,29 +36,48 @@ class Revision:
     @classmethod
     def of(cls, name: str, *, digest: str, location: str, share: float) -> "Revision":
         """A revision that is loaded while the service runs; `name` is what requests use."""
-        model = f"{name}{_MARK}{digest[:_DIGITS]}"
+        model = f"{name}{_MARK}{digest[:REVISION_DIGITS]}"
         return cls(model=model, digest=digest, location=location, share=share)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where a share of the requests to a name goes.
+
+    Attributes:
+        model: Of an alias, the name of a model. Of a model, the workers' name of a revision.
+        share: Its share of the requests, above 0 and at most 1.
+    """
+
+    model: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
-    """The revisions that a service should have under one name.
+    """The revisions that a service should have under one name, or the models of an alias.
 
     Attributes:
         name: The name that requests use.
         version: Number of the deployment, higher than that of any before it; at least 1.
         revisions: The revisions to have loaded; empty if the name is no longer served.
         everywhere: Whether all workers should have it; else those that had the name at their start.
+        targets: The models of an alias, which has no revisions of its own.
+        on_demand: Whether a request loaded it, or the next request may: operators have neither
+            loaded nor unloaded it.
     """
 
     name: str
     version: int
     revisions: Sequence[Revision] = ()
     everywhere: bool = False
+    targets: Sequence[Target] = ()
+    on_demand: bool = False
 
     def __post_init__(self) -> None:
-        """Makes the revisions a tuple, so that deployments from all sources compare equal."""
+        """Makes the sequences tuples, so that deployments from all sources compare equal."""
         object.__setattr__(self, "revisions", tuple(self.revisions))
+        object.__setattr__(self, "targets", tuple(self.targets))
 
     @property
     def serving(self) -> list[Revision]:
@@ -69,9 +89,12 @@ class Deployment:
         return other is None or self._order > other._order
 
     @property
-    def _order(self) -> tuple[int, list[tuple[str, float]]]:
-        # Two routers may choose the same version at the same moment.
-        return self.version, [(revision.model, revision.share) for revision in self.revisions]
+    def _order(self) -> tuple[int, list[tuple[str, float]], bool]:
+        # Two routers may choose the same version at the same moment. A worker of an earlier version
+        # of the service reports neither targets nor whether it is on demand.
+        shares = [(revision.model, revision.share) for revision in self.revisions]
+        shares += [(target.model, target.share) for target in self.targets]
+        return self.version, shares, self.on_demand
 
 
 class RevisionState(StrEnum):
@@ -90,11 +113,15 @@ class RevisionReport:
         model: What workers call the revision.
         state: Its state.
         error: Why it could not be loaded; only if it has failed.
+        progress: What is being done, for people; only while it is loaded.
+        idle_seconds: Seconds since it was last used, or became ready; 0 while requests use it.
     """
 
     model: str
     state: RevisionState
     error: str = ""
+    progress: str = ""
+    idle_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

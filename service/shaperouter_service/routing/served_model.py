@@ -1,11 +1,12 @@
 """A served model and its limits, as workers describe it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from shaperouter_service.routing.call_ladders import ServedCall
+from shaperouter_service.routing.deployments import Target
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.speech.transcription import TranscriptSettings
 
@@ -51,6 +52,7 @@ class ServedModel:
         revision: Digest of its files; see `checkpoints.digest`. Empty if its worker does not tell.
         tokenizer: Class of its tokenizer, which only the router knows; empty without one.
         characters_per_token: Maximum characters of a text per token; 0 without a tokenizer.
+        targets: Where requests go, which only the router knows; see `Revisions.targets`.
     """
 
     name: str
@@ -77,6 +79,7 @@ class ServedModel:
     revision: str = ""
     tokenizer: str = ""
     characters_per_token: int = 0
+    targets: Sequence[Target] = ()
 
     @property
     def is_encoder_decoder(self) -> bool:

@@ -8,6 +8,7 @@ from shaperouter_service.serving.graphs.graphs import Graphs
 from shaperouter_service.serving.inference.service import InferenceService
 from shaperouter_service.serving.ladder_fits import LadderFits
 from shaperouter_service.serving.models import Models
+from shaperouter_service.serving.on_demand import OnDemand
 from shaperouter_service.serving.overview import Overview
 from shaperouter_service.serving.repository import Repository
 from shaperouter_service.serving.transcription.service import TranscriptionService
@@ -24,6 +25,7 @@ class Core:
         inference: Calls models that answer once.
         models: Describes the models.
         repository: Loads and unloads models.
+        on_demand: Loads models that requests name; None if nothing does.
         graphs: Shows and warms the graphs of workers.
         ladder_fits: Fits ladders to the recorded traffic.
         totals: Totals of the requests of each model.
@@ -36,6 +38,7 @@ class Core:
     inference: InferenceService
     models: Models
     repository: Repository
+    on_demand: OnDemand | None
     graphs: Graphs
     ladder_fits: LadderFits
     totals: Mapping[str, RequestTotals]

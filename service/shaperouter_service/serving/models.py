@@ -72,8 +72,9 @@ class Models:
         return self._ready_without_workers or self._catalog.ready
 
     def loaded(self) -> list[ServedModel]:
-        """Every model that a worker has loaded."""
-        return list(filter(None, map(self._describe, self._catalog.model_names)))
+        """Every model that a worker has loaded, and every alias of one, by name."""
+        names = sorted([*self._catalog.model_names, *self._catalog.revisions.aliases])
+        return list(filter(None, map(self._describe, names)))
 
     def get(self, name: str) -> ServedModel:
         """One model.
@@ -83,7 +84,8 @@ class Models:
             InvalidRequestError: No model was named, and there are several.
             ModelLoadingError: No worker has loaded it yet.
         """
-        resolved = self._catalog.resolve(name)
+        is_alias = name in self._catalog.revisions.aliases
+        resolved = name if is_alias else self._catalog.resolve(name)
         model = self._describe(resolved)
         if model is None:
             raise ModelLoadingError(resolved)
@@ -92,7 +94,7 @@ class Models:
     def find(self, name: str) -> ServedModel | None:
         """One model; None if no name is given, none has it, or no worker has loaded it yet."""
         revisions = self._catalog.revisions
-        is_known = name in revisions.names or revisions.is_known(name)
+        is_known = name in revisions.names or name in revisions.aliases or revisions.is_known(name)
         return self._describe(name) if is_known else None
 
     def token_text(self, name: str) -> Callable[[int], str]:
@@ -105,4 +107,6 @@ class Models:
         model = self._catalog.model(used)
         if model is None:
             return None
-        return with_tokenizer(dataclasses.replace(model, name=name), self._tokenizers[used])
+        targets = tuple(self._catalog.revisions.targets(name))
+        described = dataclasses.replace(model, name=name, targets=targets)
+        return with_tokenizer(described, self._tokenizers[used])

@@ -3,36 +3,99 @@
 import asyncio
 import dataclasses
 from collections import defaultdict
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 import structlog
 
 from shaperouter_service.checkpoints.digest import model_digest
 from shaperouter_service.checkpoints.model_locations import check_name
-from shaperouter_service.checkpoints.repository import locate_below, locations_in
+from shaperouter_service.checkpoints.repository import bytes_of, locate_below, locations_in
 from shaperouter_service.errors import (
     ExhaustedError,
     FixedModelsError,
     InvalidRequestError,
     ModelNotLoadedError,
-    OtherChangeError,
     ServiceError,
     StartupError,
-    StoppingError,
     UnknownModelError,
 )
 from shaperouter_service.fleet import Fleet
-from shaperouter_service.routing.deployments import Deployment, Revision, RevisionState
+from shaperouter_service.routing.aliases import check_share, check_targets
+from shaperouter_service.routing.deployments import (
+    Deployment,
+    Revision,
+    Target,
+    public_name,
+)
 from shaperouter_service.routing.served_model import ServedModel
-from shaperouter_service.routing.snapshots import WorkerId
 from shaperouter_service.serving.call import Call
 from shaperouter_service.serving.models import Models
+from shaperouter_service.serving.rollout import Rollout
 from shaperouter_service.telemetry.fleet import FleetMetrics, ModelChange
 from shaperouter_service.telemetry.requests import RequestMetrics
 from shaperouter_service.text import Tokenizer, load_tokenizer
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 log = structlog.get_logger(__name__)
+
+
+def shared(before: Deployment, revision: Revision, share: float) -> list[Revision]:
+    """The revisions that get requests after a change, with their shares.
+
+    Args:
+        before: The deployment that is followed.
+        revision: The revision that is to get a share.
+        share: The share.
+
+    Raises:
+        InvalidRequestError: No other revision could get the rest.
+    """
+    if share == 1:
+        return [dataclasses.replace(revision, share=1.0)]
+    stable = next(iter(before.serving), None)
+    if stable is None:
+        description = f"must be 1, got {share:g}: no revision of {before.name} serves the rest"
+        raise InvalidRequestError.of("share", description)
+    if stable.model == revision.model:
+        description = (
+            f"must be 1, got {share:g}: this revision of {before.name} is no canary but the one "
+            "that serves the rest; load the canary with another share"
+        )
+        raise InvalidRequestError.of("share", description)
+    return [
+        dataclasses.replace(stable, share=1 - share),
+        dataclasses.replace(revision, share=share),
+    ]
+
+
+def _check(field: str, check: Callable[[T], None], value: T) -> None:
+    """Checks a field of a request.
+
+    Raises:
+        InvalidRequestError: `check` raises a ValueError.
+    """
+    try:
+        check(value)
+    except ValueError as error:
+        raise InvalidRequestError.of(field, str(error)) from error
+
+
+async def _read_location(read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Reads the files of a location in a thread.
+
+    Raises:
+        ExhaustedError: This process has no memory or files left to read them.
+        InvalidRequestError: They are no model.
+    """
+    try:
+        return await asyncio.to_thread(read, *args, **kwargs)
+    except StartupError as error:
+        exhausted = ExhaustedError.of(error.__cause__)
+        raise exhausted or InvalidRequestError.of("location", str(error)) from error
 
 
 class Repository:
@@ -65,6 +128,7 @@ class Repository:
         self._metrics = metrics
         self._changes = fleet_metrics.model_changes
         self._directory = directory
+        self._rollout = Rollout(fleet, self.prepare)
         self._changing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     @property
@@ -72,7 +136,9 @@ class Repository:
         """Whether there is a repository, so that models may come and go."""
         return self._directory is not None
 
-    async def load(self, name: str, location: str, call: Call) -> ServedModel:
+    async def load(
+        self, name: str, location: str, call: Call, *, share: float = 1.0
+    ) -> ServedModel:
         """Loads a model, or a new revision of one, and sends further requests to it.
 
         If that fails, or if the caller leaves, the old revision keeps serving.
@@ -81,29 +147,98 @@ class Repository:
             name: The name that requests use.
             location: Path of the model below the repository; empty for the name.
             call: The call.
+            share: Its share of the requests; the revision that serves now keeps the rest.
 
         Raises:
             FixedModelsError: This router has no model repository.
-            InvalidRequestError: Name or location cannot be used.
+            InvalidRequestError: Name, location or share cannot be used.
             ModelNotLoadedError: A worker cannot load it.
             OtherChangeError: Another call has changed the model meanwhile.
             StoppingError: The service stops.
         """
         if self._directory is None:
             raise FixedModelsError
-        try:
-            check_name(name)
-        except ValueError as error:
-            raise InvalidRequestError.of("name", str(error)) from error
+        _check("name", check_name, name)
+        _check("share", check_share, share)
         async with self._changing[name]:
-            revision = await self._find(self._directory, name, location or name)
-            before = self._revisions.deployment(name)
-            if [self._digest(each) for each in before.serving] != [revision.digest]:
-                await self._replace(name, before, revision, call)
+            if name in self._revisions.aliases:
+                description = f"must not be an alias, got {name}; unload the alias first"
+                raise InvalidRequestError.of("name", description)
+            await self._load(self._directory, name, location or name, call.deadline, share=share)
             return self._models.get(name)
 
+    async def may_load(self, name: str) -> bool:
+        """Whether a request may load a model: no operator has unloaded it, and it is there."""
+        if self._directory is None or not self._newest(name).on_demand:
+            return False
+        return name in await asyncio.to_thread(locations_in, self._directory)
+
+    async def size(self, name: str) -> int:
+        """Bytes of the files of a model in the repository.
+
+        Raises:
+            InvalidRequestError: It is not there.
+        """
+        if self._directory is None:
+            raise FixedModelsError
+        path = await _read_location(locate_below, self._directory, name)
+        return await asyncio.to_thread(bytes_of, path)
+
+    async def load_on_demand(self, name: str) -> None:
+        """Loads a model of the repository, unless it is served; see `load`."""
+        if self._directory is None:
+            raise FixedModelsError
+        async with self._changing[name]:
+            if name not in self._revisions.names:
+                await self._load(self._directory, name, name, None, on_demand=True)
+
+    async def unload_idle(self, name: str) -> None:
+        """Unloads a model until the next request for it, unless a request uses it now.
+
+        Raises:
+            UnknownModelError: There is no such model.
+            OtherChangeError: Another call has changed the model meanwhile.
+            StoppingError: The service stops.
+        """
+        async with self._changing[name]:
+            self._check_served(name)
+            if not any(
+                self._revisions.is_used(each.model)
+                for each in self._revisions.deployment(name).revisions
+            ):
+                await self._rollout.followed(self._next(name, on_demand=True))
+                self._changes.labels(name, ModelChange.IDLE).inc()
+
+    async def set_alias(self, name: str, targets: Sequence[Target]) -> None:
+        """Sets where the requests to an alias go.
+
+        Args:
+            name: The alias.
+            targets: Names of models, with their shares of the requests.
+
+        Raises:
+            InvalidRequestError: The name or the targets cannot be used.
+            UnknownModelError: A target is not served.
+            OtherChangeError: Another call has changed the alias meanwhile.
+            StoppingError: The service stops.
+        """
+        _check("name", check_name, name)
+        _check("targets", check_targets, targets)
+        async with self._changing[name]:
+            if name in self._revisions.names:
+                raise InvalidRequestError.of("name", f"must not be the name of a model, got {name}")
+            for target in targets:
+                if target.model in self._revisions.aliases:
+                    description = f"must be models, got the alias {target.model}"
+                    raise InvalidRequestError.of("targets", description)
+                self._check_served(target.model)
+            await self._rollout.followed(self._next(name, targets=targets))
+            log.info("alias set", alias=name, targets={each.model: each.share for each in targets})
+
     async def unload(self, name: str) -> None:
-        """Stops serving a model. Workers free its memory when its running requests have ended.
+        """Stops serving a model, or removes an alias.
+
+        Workers free the memory of a model when its running requests have ended.
 
         Raises:
             FixedModelsError: This router has no model repository.
@@ -111,12 +246,15 @@ class Repository:
             OtherChangeError: Another call has changed the model meanwhile.
             StoppingError: The service stops.
         """
-        if self._directory is None:
-            raise FixedModelsError
-        self._check_served(name)
         async with self._changing[name]:
+            if name in self._revisions.aliases:
+                await self._rollout.followed(self._next(name))
+                log.info("alias removed", alias=name)
+                return
+            if self._directory is None:
+                raise FixedModelsError
             self._check_served(name)
-            await self._followed(self._next(name, []))
+            await self._rollout.followed(self._next(name))
             self._changes.labels(name, ModelChange.UNLOADED).inc()
             log.info("model unloaded", model=name)
 
@@ -125,6 +263,11 @@ class Repository:
         if self._directory is None:
             return []
         return [each for each in locations_in(self._directory) if each not in self._revisions.names]
+
+    def progress(self, name: str) -> str:
+        """What workers are doing to load a model, for people; empty if none loads it."""
+        steps = self._catalog.progress(name)
+        return "; ".join(f"{worker} {step}" for worker, step in steps.items())
 
     async def prepare(self, deployment: Deployment) -> None:
         """Loads the tokenizers of a deployment's revisions.
@@ -142,124 +285,105 @@ class Repository:
                 )
                 tokenizer = await asyncio.to_thread(load_tokenizer, directory)
                 self._tokenizers[revision.model] = tokenizer
+            if revision.digest:
+                self._metrics.revisions.begin(deployment.name, revision.digest)
         if deployment.revisions:
             self._metrics.begin(deployment.name)
-        self._forget_tokenizers(deployment)
+        self._forget_unused(deployment)
 
-    def _forget_tokenizers(self, deployment: Deployment) -> None:
-        """Forgets the tokenizers of revisions that no request can use, if there are any."""
-        used = {each.model for each in (*deployment.revisions, *self._revisions.revisions())}
-        for model in [each for each in self._tokenizers if each not in used]:
+    def _forget_unused(self, deployment: Deployment) -> None:
+        """Forgets the tokenizers and series of revisions that no request can use."""
+        used = [*deployment.revisions, *self._revisions.revisions()]
+        models = {each.model for each in used}
+        for model in [each for each in self._tokenizers if each not in models]:
             del self._tokenizers[model]
+        of_name = [each for each in used if public_name(each.model) == deployment.name]
+        self._metrics.revisions.keep(deployment.name, set(map(self._digest, of_name)))
 
     def _check_served(self, name: str) -> None:
         if name not in self._revisions.names:
             raise UnknownModelError(name, list(self._revisions.names))
 
+    async def _load(
+        self,
+        directory: Path,
+        name: str,
+        location: str,
+        deadline: float | None,
+        *,
+        share: float = 1.0,
+        on_demand: bool = False,
+    ) -> None:
+        """Loads a revision and gives it its share of the requests; see `load`."""
+        before = self._revisions.deployment(name)
+        found = await self._find(directory, name, location)
+        loaded = [each for each in before.serving if self._digest(each) == found.digest]
+        revision = loaded[0] if loaded else found
+        after = shared(before, revision, share)
+        if not loaded:
+            await self._load_beside(before, revision, deadline, on_demand=on_demand)
+        if after != before.serving or on_demand != before.on_demand:
+            await self._rollout.followed(self._next(name, after, on_demand=on_demand))
+            self._changes.labels(name, ModelChange.LOADED).inc()
+            log.info("model loaded", model=name, revision=revision.model, share=share)
+
     async def _find(self, directory: Path, name: str, location: str) -> Revision:
         """The revision at a location, whose files are read for their digest."""
-        try:
-            path = await asyncio.to_thread(locate_below, directory, location)
-            digest = await asyncio.to_thread(model_digest, path)
-        except StartupError as error:
-            exhausted = ExhaustedError.of(error.__cause__)
-            raise exhausted or InvalidRequestError.of("location", str(error)) from error
+        path = await _read_location(locate_below, directory, location)
+        digest = await _read_location(model_digest, path)
         return Revision.of(name, digest=digest, location=location, share=1.0)
 
-    async def _replace(self, name: str, before: Deployment, revision: Revision, call: Call) -> None:
-        """Loads a revision beside those that serve, and then sends all requests to it."""
+    async def _load_beside(
+        self,
+        before: Deployment,
+        revision: Revision,
+        deadline: float | None,
+        *,
+        on_demand: bool,
+    ) -> None:
+        """Loads a revision beside those that serve, without sending requests to it."""
+        name = before.name
         kept = [each for each in before.revisions if each.model != revision.model]
-        beside = self._next(name, [*kept, dataclasses.replace(revision, share=0.0)])
+        added = dataclasses.replace(revision, share=0.0)
+        beside = self._next(name, [*kept, added], on_demand=on_demand)
         log.info("loading model", model=name, revision=revision.model, location=revision.location)
         try:
-            async with asyncio.timeout_at(call.deadline):
-                await self._followed(beside)
-                await self._loaded(beside, revision)
+            async with asyncio.timeout_at(deadline):
+                await self._rollout.followed(beside)
+                await self._rollout.loaded(beside, revision)
         except (TimeoutError, asyncio.CancelledError, ServiceError) as error:
             self._changes.labels(name, ModelChange.FAILED).inc()
             log.warning("model not loaded", model=name, revision=revision.model, reason=str(error))
             # Unless another call has changed it, or the service stops and forgets it anyway.
             if self._revisions.told(name) == beside:
-                self._fleet.tell(self._next(name, before.revisions))
+                self._fleet.tell(self._next(name, before.revisions, on_demand=before.on_demand))
             if not isinstance(error, TimeoutError):
                 raise
             raise ModelNotLoadedError(name, "the deadline of the call passed") from None
-        await self._followed(self._next(name, [revision]))
-        self._changes.labels(name, ModelChange.LOADED).inc()
-        log.info("model loaded", model=name, revision=revision.model)
 
-    def _next(self, name: str, revisions: Sequence[Revision]) -> Deployment:
+    def _newest(self, name: str) -> Deployment:
+        """The newest known deployment of a name, which may not be followed yet."""
+        return self._revisions.told(name) or self._revisions.deployment(name)
+
+    def _next(
+        self,
+        name: str,
+        revisions: Sequence[Revision] = (),
+        *,
+        targets: Sequence[Target] = (),
+        on_demand: bool = False,
+    ) -> Deployment:
         """The deployment that supersedes all known ones of a name."""
-        followed, told = self._revisions.deployment(name), self._revisions.told(name)
-        newest = followed if told is None else told
+        newest = self._newest(name)
         return Deployment(
             name=name,
             version=newest.version + 1,
             revisions=revisions,
+            targets=targets,
+            on_demand=on_demand,
             # A model that some workers were started with stays on these workers.
             everywhere=newest.everywhere or (newest.version == 0 and not newest.revisions),
         )
-
-    async def _followed(self, deployment: Deployment) -> None:
-        """Waits until this router follows a deployment.
-
-        Raises:
-            ModelNotLoadedError: This router cannot follow it.
-            OtherChangeError: It was superseded.
-            StoppingError: The service stops.
-        """
-        try:
-            await self.prepare(deployment)
-        except StartupError as error:
-            raise ModelNotLoadedError(deployment.name, str(error)) from error
-        self._fleet.tell(deployment)
-        async for _ in self._fleet.changes():
-            self._check_newest(deployment)
-            if self._revisions.deployment(deployment.name) == deployment:
-                return
-        raise StoppingError
-
-    async def _loaded(self, deployment: Deployment, revision: Revision) -> None:
-        """Waits until every worker that should have a revision can serve it.
-
-        Raises:
-            ModelNotLoadedError: A worker cannot load it, or died while it did.
-            OtherChangeError: The deployment was superseded.
-            StoppingError: The service stops.
-        """
-        loading: set[WorkerId] = set()
-        async for _ in self._fleet.changes():
-            self._check_newest(deployment)
-            snapshots = self._catalog.snapshots()
-            present = {snapshot.worker_id for snapshot in snapshots}
-            for lost in loading - present:
-                # The revision may have needed too much memory, and would need as much on the next
-                # worker.
-                why = f"{lost.name} was lost while it loaded it"
-                raise ModelNotLoadedError(deployment.name, why)
-            waiting, ready = False, False
-            for snapshot in snapshots:
-                report = self._catalog.report(snapshot.worker_id, revision.model)
-                if deployment not in snapshot.deployments:
-                    waiting = True
-                elif report is None:
-                    continue
-                elif report.state is RevisionState.FAILED:
-                    why = f"{snapshot.worker}: {report.error}"
-                    raise ModelNotLoadedError(deployment.name, why)
-                elif report.state is RevisionState.LOADING:
-                    loading.add(snapshot.worker_id)
-                    waiting = True
-                else:
-                    loading.discard(snapshot.worker_id)
-                    ready = True
-            if ready and not waiting:
-                return
-        raise StoppingError
-
-    def _check_newest(self, deployment: Deployment) -> None:
-        if self._revisions.told(deployment.name) != deployment:
-            raise OtherChangeError(deployment.name)
 
     def _digest(self, revision: Revision) -> str:
         """The digest of a revision's files; only workers know it for models of their start."""

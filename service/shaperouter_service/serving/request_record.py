@@ -15,6 +15,7 @@ from shaperouter_service.errors import Code, ServiceError, shortened
 from shaperouter_service.generation.run_events import GraphUse, RunTimings
 from shaperouter_service.inference.calls import CallTimings
 from shaperouter_service.routing.choice import Decision, WorkerOption
+from shaperouter_service.routing.deployments import REVISION_DIGITS
 from shaperouter_service.serving.call import Call
 from shaperouter_service.serving.refusal_log import LEVELS, MAX_ERROR_CHARACTERS, RefusalLog
 from shaperouter_service.serving.request_history import RequestHistory
@@ -54,6 +55,7 @@ class RequestRecord:
         request_id: Id of the request.
         generated_tokens: Tokens that all its sequences have so far.
         worker: The worker that runs it, or the first of its sequences; empty before one does.
+        revision: Revision of the model that serves it; empty before it is known.
         routes: The decisions on where its runs went, in order.
     """
 
@@ -70,6 +72,7 @@ class RequestRecord:
         self._code = Code.OK
         self._error = ""
         self.worker = ""
+        self.revision = ""
         self.routes: list[Decision[WorkerOption]] = []
         self._lost_workers: list[str] = []
         self._metrics = metrics
@@ -100,6 +103,10 @@ class RequestRecord:
         self._model = model
         self._metrics.waiting.labels(model).inc()
 
+    def uses(self, revision: str) -> None:
+        """Records which revision of the model serves the request."""
+        self.revision = revision
+
     def __exit__(
         self, _: object, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
@@ -113,6 +120,7 @@ class RequestRecord:
             metrics.waiting.labels(model).dec()
         metrics.requests.labels(model, self._code.name).inc()
         metrics.e2e_latency.labels(model).observe(self.total_seconds, self._span.exemplar)
+        metrics.revisions.ended(model, self.revision, self._code, self.total_seconds)
         if totals := metrics.totals.get(model):
             ended = totals.succeeded if self._code is Code.OK else totals.failed
             ended.add(self.total_seconds)
@@ -125,6 +133,7 @@ class RequestRecord:
         fields: dict[str, Any] = {
             "request_id": self.request_id,
             "model": model,
+            "revision": self.revision[:REVISION_DIGITS],
             "code": self._code.name,
             "prompt_tokens": self._prompt_tokens,
             "tokenize_seconds": round(self._tokenize_seconds, 4),
@@ -250,6 +259,7 @@ class RequestRecord:
                 "gen_ai.usage.output_tokens": self.generated_tokens,
                 "rpc.grpc.status_code": int(self._code),
                 "shaperouter.worker": self.worker,
+                "shaperouter.revision": self.revision[:REVISION_DIGITS],
                 **({"shaperouter.client": quota.name} if quota else {}),
             }
         )

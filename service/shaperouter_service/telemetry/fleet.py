@@ -14,11 +14,12 @@ class Recycling(StrEnum):
 
 
 class ModelChange(StrEnum):
-    """How a call that loads or unloads a model ended."""
+    """How the loading or unloading of a model ended."""
 
     LOADED = "loaded"
     FAILED = "failed"
     UNLOADED = "unloaded"
+    IDLE = "idle"
 
 
 class FleetMetrics:
@@ -65,8 +66,9 @@ class FleetMetrics:
         )
         self.model_changes = counter(
             "shaperouter_model_changes",
-            "Calls to this router that loaded a model or a revision (loaded), could not load it "
-            "(failed), or unloaded it (unloaded).",
+            "Changes by this router: it loaded a model or a revision or changed its share "
+            "(loaded), could not load it (failed), unloaded it as an operator said (unloaded), or "
+            "unloaded it because no request used it (idle).",
             ["model", "result"],
         )
         for result in Recycling:

@@ -22,6 +22,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from shaperouter_service.errors import Code
 from shaperouter_service.routing.signatures import GraphKind
 from shaperouter_service.telemetry.request_totals import RequestTotals
+from shaperouter_service.telemetry.revisions import RevisionSeries
 from shaperouter_service.telemetry.series import RepeatedHistogram, remember_series
 
 # Seconds. From a warm tiny model to a cold start on a large one.
@@ -68,6 +69,7 @@ class RequestMetrics:
 
     Attributes:
         totals: Totals of the requests of each served model.
+        revisions: Metrics by revision.
     """
 
     def __init__(self, registry: CollectorRegistry, models: Iterable[str]) -> None:
@@ -154,6 +156,7 @@ class RequestMetrics:
         )
         remember_series(vars(self).values())
         self.totals: dict[str, RequestTotals] = {}
+        self.revisions = RevisionSeries(registry)
         for model in models:
             self.begin(model)
         self.waiting.labels(UNKNOWN_MODEL)

@@ -1,6 +1,7 @@
 """The engine: a worker's models, lanes, graphs and device thread, without any gRPC."""
 
 import gc
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -98,6 +99,8 @@ class Engine:
         self._start = StartTimer()
         self._has_weights = False
         self._covers: list[Signature] = []
+        # When each model last got a run or call, on the monotonic clock.
+        self._last_used: dict[str, float] = {}
         self._compile_cache, self._record = compile_cache, record
         self.vocabularies = Vocabularies(config.models)
         self._start_device()
@@ -223,6 +226,7 @@ class Engine:
             StoppingError: The engine is draining.
         """
         self._models.lane(run, model).submit(run)
+        self._last_used[model] = time.monotonic()
         self._thread.wake()
         self._on_change()
 
@@ -242,6 +246,7 @@ class Engine:
             StoppingError: The engine is draining.
         """
         self._models.call_scheduler(model).submit(call)
+        self._last_used[model] = time.monotonic()
         self._thread.wake()
         self._on_change()
 
@@ -327,6 +332,7 @@ class Engine:
         self._programs.add(loaded)
         self._graphs.add(loaded.dimensions, first=first)
         self._models.add(loaded)
+        self._last_used[name] = time.monotonic()
         # What this process has served of the model is in the record, too.
         self._recorder.save()
         recorded = recorded_graphs(self._record, ladders, limit=self._graphs.room)
@@ -358,6 +364,7 @@ class Engine:
         self._programs.remove(name)
         self._recorder.remove(name)
         self.vocabularies.remove(name)
+        self._last_used.pop(name, None)
         # Functions of TensorFlow are reference cycles, which hold the weights until they are
         # collected.
         gc.collect()
@@ -366,6 +373,12 @@ class Engine:
     def is_used(self, name: str) -> bool:
         """Whether a model has runs or calls."""
         return self._models.is_used(name)
+
+    def idle_seconds(self, name: str) -> float:
+        """Seconds since a model was seen to have runs or calls, or was loaded; 0 while it has."""
+        if self.is_used(name):
+            self._last_used[name] = time.monotonic()
+        return max(0.0, time.monotonic() - self._last_used.get(name, math.inf))
 
     def model(self, name: str) -> ServedModel:
         """Describes a model.

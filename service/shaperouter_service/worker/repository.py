@@ -55,6 +55,13 @@ class _Load:
     warm_up: WarmUp | None = None
     began: float = field(default_factory=time.monotonic)
 
+    @property
+    def progress(self) -> str:
+        """What is being done, for people; empty once it is ready, or has failed."""
+        if self.state is not RevisionState.LOADING:
+            return ""
+        return "reads its files" if self.warm_up is None else f"makes its graphs: {self.warm_up}"
+
 
 class ModelRepository:
     """Follows deployments on an engine. Only the event loop may use it."""
@@ -94,7 +101,15 @@ class ModelRepository:
     def reports(self) -> list[RevisionReport]:
         """The state of each revision that this worker should load."""
         return [
-            RevisionReport(model=model, state=load.state, error=load.error)
+            RevisionReport(
+                model=model,
+                state=load.state,
+                error=load.error,
+                progress=load.progress,
+                idle_seconds=(
+                    self._engine.idle_seconds(model) if load.state is RevisionState.READY else 0.0
+                ),
+            )
             for model, load in self._loads.items()
         ]
 

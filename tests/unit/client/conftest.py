@@ -82,6 +82,7 @@ class FakeShaperouter(
         self.answer = lambda request: self.response
         self.before_answer: Callable[[grpc.ServicerContext], None] = lambda context: None
         self.before_models: Callable[[grpc.ServicerContext], None] = lambda context: None
+        self.loaded = model_pb2.Model()
         self.models = [
             model_pb2.Model(
                 name="demo",
@@ -350,6 +351,26 @@ class FakeShaperouter(
                 return model_pb2.GetModelResponse(model=model)
         context.abort(grpc.StatusCode.NOT_FOUND, f"model: no model {request.name!r}; have demo")
         raise AssertionError
+
+    def LoadModel(  # noqa: N802 (gRPC's name)
+        self, request: model_pb2.LoadModelRequest, context: grpc.ServicerContext
+    ) -> model_pb2.LoadModelResponse:
+        """Answers with `loaded`."""
+        self._enter(request, context)
+        self.before_models(context)
+        return model_pb2.LoadModelResponse(model=self.loaded)
+
+    def UnloadModel(  # noqa: N802 (gRPC's name)
+        self, request: model_pb2.UnloadModelRequest, context: grpc.ServicerContext
+    ) -> model_pb2.UnloadModelResponse:
+        self._enter(request, context)
+        return model_pb2.UnloadModelResponse()
+
+    def SetAlias(  # noqa: N802 (gRPC's name)
+        self, request: model_pb2.SetAliasRequest, context: grpc.ServicerContext
+    ) -> model_pb2.SetAliasResponse:
+        self._enter(request, context)
+        return model_pb2.SetAliasResponse()
 
     def ListGraphs(  # noqa: N802 (gRPC's name)
         self, request: graph_pb2.ListGraphsRequest, context: grpc.ServicerContext

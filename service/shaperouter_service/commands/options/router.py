@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from shaperouter_service.checkpoints.model_locations import ModelLocation
+from shaperouter_service.commands.options.aliases import AliasType, aliases_of
 from shaperouter_service.commands.options.common import CommonOptions
 from shaperouter_service.commands.options.declaring import OFF, option, options_of
 from shaperouter_service.commands.options.numbers import Integer, Number
 from shaperouter_service.commands.options.tls import TlsOptions
+from shaperouter_service.errors import StartupError
+from shaperouter_service.routing.deployments import Target
+from shaperouter_service.routing.on_demand import OnDemandLimits
 from shaperouter_service.system.sizes import parse_size
 
 if TYPE_CHECKING:
@@ -32,6 +36,23 @@ class RouterOptions:
     max_recording_memory: int
     tokens: Path | None
     share_prefixes: Literal["client", "all"]
+    aliases: tuple[tuple[str, Sequence[Target]], ...]
+    on_demand_memory: int | None
+    idle_unload: float | None
+
+    def on_demand(self, repository: Path | None) -> OnDemandLimits | None:
+        """Limits of the models that requests load; None if they load none.
+
+        Raises:
+            StartupError: An option is set without another that it needs.
+        """
+        if self.on_demand_memory is None:
+            if self.idle_unload is not None:
+                raise StartupError("idle-unload: needs on-demand-memory")
+            return None
+        if repository is None:
+            raise StartupError("on-demand-memory: needs model-repository")
+        return OnDemandLimits(max_bytes=self.on_demand_memory, idle_seconds=self.idle_unload)
 
     @property
     def http_address(self) -> str | None:
@@ -60,6 +81,8 @@ class RouterOptions:
             tokens=self.tokens,
             shares_prefixes=self.share_prefixes == "all",
             repository=common.model_repository,
+            on_demand=self.on_demand(common.model_repository),
+            aliases=aliases_of(self.aliases, [model.name for model in models]),
             **own,
         )
 
@@ -151,5 +174,35 @@ router_options = options_of(
         help="Which requests may reuse what workers have kept of a prompt, if --tokens tells "
         "clients apart. client: those of the same client. all: those of all clients, who can then "
         "notice by the time of an answer that somebody has sent the same prompt.",
+    ),
+    option(
+        "--alias",
+        "aliases",
+        type=AliasType(),
+        multiple=True,
+        metavar="NAME=MODEL[:PERCENT][,...]",
+        help="A further name for a model of --model, or for several that share the requests, such "
+        "as chat=gpt2:90,gpt2-new:10. Operators change it with `shaperouter alias`. Routers must "
+        "all have the same. Can be repeated; in the environment, separate values with spaces.",
+    ),
+    option(
+        "--on-demand-memory",
+        type=parse_size,
+        default=None,
+        show_default="off",
+        metavar="SIZE",
+        help="Load a model of --model-repository when a request names it, if all models loaded so "
+        "take at most this much memory for their weights on each worker, e.g. 8GB. If not, the "
+        "one without requests for the longest time is unloaded first. The request waits for the "
+        "load, within its deadline. Routers must all have the same.",
+    ),
+    option(
+        "--idle-unload",
+        type=Number(min=0, min_open=True),
+        default=None,
+        show_default="off",
+        metavar="SECONDS",
+        help="Unload a model that a request has loaded after this time without a request. What "
+        "operators load stays.",
     ),
 )

@@ -4,6 +4,7 @@ from typing import Any
 
 from shaperouter.v1 import model_pb2, model_pb2_grpc
 from shaperouter_service.edge.grpc_calls import current_call
+from shaperouter_service.routing.deployments import Target
 from shaperouter_service.serving.models import Models
 from shaperouter_service.serving.repository import Repository
 from shaperouter_service.wire.models import model_to_message
@@ -34,12 +35,23 @@ class ModelServicer(model_pb2_grpc.ModelServiceServicer):
         self, request: model_pb2.LoadModelRequest, context: Any
     ) -> model_pb2.LoadModelResponse:
         """Loads a model, or a new revision of one."""
-        model = await self._repository.load(request.name, request.location, current_call())
+        share = request.share if request.HasField("share") else 1.0
+        model = await self._repository.load(
+            request.name, request.location, current_call(), share=share
+        )
         return model_pb2.LoadModelResponse(model=model_to_message(model))
 
     async def UnloadModel(  # noqa: N802 (gRPC's name)
         self, request: model_pb2.UnloadModelRequest, context: Any
     ) -> model_pb2.UnloadModelResponse:
-        """Serves a model no more."""
+        """Serves a model no more, or removes an alias."""
         await self._repository.unload(request.name)
         return model_pb2.UnloadModelResponse()
+
+    async def SetAlias(  # noqa: N802 (gRPC's name)
+        self, request: model_pb2.SetAliasRequest, context: Any
+    ) -> model_pb2.SetAliasResponse:
+        """Sets where the requests to an alias go."""
+        targets = [Target(model=each.model, share=each.share) for each in request.targets]
+        await self._repository.set_alias(request.name, targets)
+        return model_pb2.SetAliasResponse()

@@ -51,7 +51,8 @@ DOOR = GrpcDoor(
     services=[_GENERATION, _TRANSCRIPTION, _INFERENCE, _MODELS, _GRAPHS],
     work=paths(_GENERATION) | paths(_TRANSCRIPTION) | paths(_INFERENCE),
     # They use memory and budgets that all clients share.
-    for_operators=paths(_GRAPHS, "WarmGraphs") | paths(_MODELS, "LoadModel", "UnloadModel"),
+    for_operators=paths(_GRAPHS, "WarmGraphs")
+    | paths(_MODELS, "LoadModel", "UnloadModel", "SetAlias"),
     # Recordings and tensors are large; nothing else is.
     max_bytes={
         service.full_name: MAX_TEXT_REQUEST_BYTES for service in (_GENERATION, _MODELS, _GRAPHS)

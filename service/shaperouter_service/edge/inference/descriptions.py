@@ -122,9 +122,10 @@ def index_entry(name: str, model: ServedModel | None) -> ModelIndex:
     return ModelIndex(name=name, version=VERSION, state=state, reason=reason)
 
 
-def unloaded_entry(name: str) -> ModelIndex:
-    """A model of the repository that is not loaded."""
-    return ModelIndex(name=name, version=VERSION, state="UNAVAILABLE", reason="it is not loaded")
+def unloaded_entry(name: str, progress: str) -> ModelIndex:
+    """A model of the repository that is not loaded; `progress` says what is being done."""
+    state, reason = ("LOADING", progress) if progress else ("UNAVAILABLE", "it is not loaded")
+    return ModelIndex(name=name, version=VERSION, state=state, reason=reason)
 
 
 def statistics(name: str, totals: RequestTotals) -> grpc_service_pb2.ModelStatistics:

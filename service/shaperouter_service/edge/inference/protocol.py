@@ -72,18 +72,24 @@ class OpenInference:
         return configuration(self._model(name, version))
 
     def statistics(self, name: str, version: str) -> pb.ModelStatisticsResponse:
-        """Counts and times the requests of one model, or all, since the router started."""
+        """Counts and times the requests of one model, or all, since the router started.
+
+        An alias has none of its own: its requests count as those of its models.
+        """
         names = [self._model(name, version).name] if name else self._core.models.names
         totals = self._core.totals
         return pb.ModelStatisticsResponse(
-            model_stats=[statistics(each, totals[each]) for each in names]
+            model_stats=[statistics(each, totals[each]) for each in names if each in totals]
         )
 
     def index(self, *, only_ready: bool) -> pb.RepositoryIndexResponse:
         """Lists the models, and those of the repository that are not loaded."""
         loaded = {model.name: model for model in self._core.models.loaded()}
         entries = [index_entry(name, loaded.get(name)) for name in self._core.models.names]
-        entries += map(unloaded_entry, self._core.repository.unloaded())
+        entries += [
+            unloaded_entry(name, self._core.repository.progress(name))
+            for name in self._core.repository.unloaded()
+        ]
         return pb.RepositoryIndexResponse(
             models=[each for each in entries if each.state == "READY" or not only_ready]
         )

@@ -51,6 +51,7 @@ def completion_of(
         completion=Completion(
             request_id=record.request_id,
             model=public_name(prepared.model),
+            revision=record.revision,
             seed=prepared.options["seed"],
             usage=Usage(
                 prompt_tokens=len(prepared.prompt),

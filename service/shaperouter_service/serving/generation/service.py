@@ -8,7 +8,7 @@ from shaperouter_service.generation.events import Delta, GenerationEvent
 from shaperouter_service.generation.request import GenerationRequest
 from shaperouter_service.generation.run_events import PromptLogprobs, Stalled
 from shaperouter_service.generation.run_request import RunRequest
-from shaperouter_service.routing.deployments import public_name
+from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.serving.call import Call
 from shaperouter_service.serving.generation.completion import (
@@ -20,6 +20,7 @@ from shaperouter_service.serving.generation.messages import MessageWriter
 from shaperouter_service.serving.generation.preparation import PreparedRequest, prepare
 from shaperouter_service.serving.generation.sequences import RunEnd, SequenceWriter, run_events
 from shaperouter_service.serving.merging import merged
+from shaperouter_service.serving.model_choice import ModelChoice
 from shaperouter_service.serving.models import takes_text, wrong_model
 from shaperouter_service.serving.request_record import RequestRecord, RequestRecorder
 from shaperouter_service.serving.tokenizers import taking_turns, with_tokenizer
@@ -32,6 +33,7 @@ class GenerationService:
     def __init__(
         self,
         fleet: Fleet,
+        choice: ModelChoice,
         tokenizers: Mapping[str, Tokenizer | None],
         threads: TokenizerThreads,
         recorder: RequestRecorder,
@@ -42,6 +44,7 @@ class GenerationService:
 
         Args:
             fleet: The workers.
+            choice: Chooses the models of requests.
             tokenizers: The tokenizer of each model; None if the checkpoint has none.
             threads: The threads that tokenize texts.
             recorder: Makes the records of requests.
@@ -50,6 +53,7 @@ class GenerationService:
         """
         self._separates_clients = separates_clients
         self._fleet = fleet
+        self._choice = choice
         self._tokenizers = tokenizers
         self._threads = threads
         self._recorder = recorder
@@ -72,11 +76,9 @@ class GenerationService:
             ServiceError: The request is invalid, or cannot be served.
         """
         with self._recorder.record(call) as record:
-            name = await self._fleet.resolve(
-                request.model, call.deadline, serves=takes_text, call="generate from text"
-            )
-            record.waits(public_name(name))
-            with self._fleet.catalog.revisions.using(name) as model:
+            async with self._choice.chosen(
+                request.model, call, record, serves=takes_text, does="generate from text"
+            ) as model:
                 prepared = await self._prepare(request, model, call, record)
                 record.prompt(len(prepared.source) + len(prepared.prompt))
                 on_prompt(len(prepared.source or prepared.prompt))
@@ -92,19 +94,17 @@ class GenerationService:
                         yield event
 
     async def _prepare(
-        self, request: GenerationRequest, name: str, call: Call, record: RequestRecord
+        self, request: GenerationRequest, model: ServedModel, call: Call, record: RequestRecord
     ) -> PreparedRequest:
         """Validates a request and resolves every default.
 
         Raises:
             InvalidRequestError: It is invalid.
             TextQueueFullError: Too much text is already waiting to be tokenized.
-            NoWorkerInTimeError: No worker has reported the model's limits in time.
         """
-        model = await self._fleet.model(name, call.deadline)
         if not takes_text(model):
             raise wrong_model(model, "generates from text")
-        tokenizer = self._tokenizers[name]
+        tokenizer = self._tokenizers[model.name]
         model = with_tokenizer(model, tokenizer)
         if tokenizer is None:
             return await prepare(request, model, None)

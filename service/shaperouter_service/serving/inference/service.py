@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from shaperouter_service.fleet import Fleet
 from shaperouter_service.inference.calls import InferenceRequest, InferenceResult
 from shaperouter_service.routing.deployments import public_name
+from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.serving.call import Call
 from shaperouter_service.serving.inference.labels import with_labels
 from shaperouter_service.serving.inference.preparation import PreparedCall, prepare
+from shaperouter_service.serving.model_choice import ModelChoice
 from shaperouter_service.serving.models import answers_once, wrong_model
 from shaperouter_service.serving.request_record import RequestRecord, RequestRecorder
 from shaperouter_service.serving.tokenizers import taking_turns, with_tokenizer
@@ -20,6 +22,7 @@ class InferenceService:
     def __init__(
         self,
         fleet: Fleet,
+        choice: ModelChoice,
         tokenizers: Mapping[str, Tokenizer | None],
         threads: TokenizerThreads,
         recorder: RequestRecorder,
@@ -28,11 +31,13 @@ class InferenceService:
 
         Args:
             fleet: The workers.
+            choice: Chooses the models of requests.
             tokenizers: The tokenizer of each model; None if it has none.
             threads: The threads that tokenize texts.
             recorder: Makes the records of requests.
         """
         self._fleet = fleet
+        self._choice = choice
         self._tokenizers = tokenizers
         self._threads = threads
         self._recorder = recorder
@@ -44,11 +49,9 @@ class InferenceService:
             ServiceError: The request is invalid, or cannot be served.
         """
         with self._recorder.record(call) as record:
-            name = await self._fleet.resolve(
-                request.model, call.deadline, serves=answers_once, call="be called with tensors"
-            )
-            record.waits(public_name(name))
-            with self._fleet.catalog.revisions.using(name) as model:
+            async with self._choice.chosen(
+                request.model, call, record, serves=answers_once, does="be called with tensors"
+            ) as model:
                 prepared = await self._prepare(request, model, call, record)
                 record.rows(prepared.shape.rows)
                 record.prompt(prepared.tokens)
@@ -62,7 +65,8 @@ class InferenceService:
             record.completed(worker=worker, timings=result.timings, graphs=result.graphs)
             return InferenceResult(
                 request_id=call.request_id,
-                model=public_name(name),
+                model=public_name(model.name),
+                revision=model.revision,
                 outputs=with_labels(result.outputs, prepared.outputs, prepared.labels),
                 rows=prepared.shape.rows,
                 tokens=prepared.tokens,
@@ -75,20 +79,18 @@ class InferenceService:
             )
 
     async def _prepare(
-        self, request: InferenceRequest, name: str, call: Call, record: RequestRecord
+        self, request: InferenceRequest, model: ServedModel, call: Call, record: RequestRecord
     ) -> PreparedCall:
         """Checks a request and tokenizes its texts.
 
         Raises:
             InvalidRequestError: It is invalid.
             TextQueueFullError: Too much text is already waiting to be tokenized.
-            NoWorkerInTimeError: No worker has described the model in time.
         """
-        model = await self._fleet.model(name, call.deadline)
         served = model.call
         if served is None:
             raise wrong_model(model, "is called with tensors")
-        tokenizer = self._tokenizers[name]
+        tokenizer = self._tokenizers[model.name]
         model = with_tokenizer(model, tokenizer)
         if tokenizer is None:
             return await prepare(request, model, served, None)

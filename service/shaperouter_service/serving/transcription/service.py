@@ -19,6 +19,7 @@ from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.serving.call import Call
 from shaperouter_service.serving.generation.completion import graph_uses
 from shaperouter_service.serving.merging import merged
+from shaperouter_service.serving.model_choice import ModelChoice
 from shaperouter_service.serving.models import transcribes, wrong_model
 from shaperouter_service.serving.request_record import RequestRecord, RequestRecorder
 from shaperouter_service.serving.tokenizers import taking_turns, with_tokenizer
@@ -51,17 +52,19 @@ class TranscriptionService:
     def __init__(
         self,
         fleet: Fleet,
+        choice: ModelChoice,
         tokenizers: Mapping[str, Tokenizer | None],
         threads: TokenizerThreads,
         recorder: RequestRecorder,
-        metrics: TranscriptionMetrics,
         *,
+        metrics: TranscriptionMetrics,
         memory: RecordingMemory,
     ) -> None:
         """Serves requests by running them on a fleet.
 
         Args:
             fleet: The workers.
+            choice: Chooses the models of requests.
             tokenizers: The tokenizer of each model; None if the checkpoint has none.
             threads: The threads that tokenize texts.
             recorder: Makes the records of requests.
@@ -69,6 +72,7 @@ class TranscriptionService:
             memory: Memory of all recordings.
         """
         self._fleet = fleet
+        self._choice = choice
         self._tokenizers = tokenizers
         self._threads = threads
         self._recorder = recorder
@@ -97,13 +101,11 @@ class TranscriptionService:
             ServiceError: The request is invalid, or cannot be served.
         """
         with self._recorder.record(call) as record:
-            name = await self._fleet.resolve(
-                request.model, call.deadline, serves=transcribes, call="transcribe recordings"
-            )
-            record.waits(public_name(name))
             async with contextlib.AsyncExitStack() as stack:
-                used = stack.enter_context(self._fleet.catalog.revisions.using(name))
-                model = await self._fleet.model(used, call.deadline)
+                chosen = self._choice.chosen(
+                    request.model, call, record, serves=transcribes, does="transcribe recordings"
+                )
+                model = await stack.enter_async_context(chosen)
                 transcribing = await self._prepare(request, model, record, call)
                 settings = transcribing.settings
                 recording = Recording(
@@ -212,6 +214,7 @@ class TranscriptionService:
         yield TranscriptionCompletion(
             request_id=transcribing.request_id,
             model=public_name(transcribing.model),
+            revision=record.revision,
             language=language,
             audio_seconds=recording.seconds,
             total_seconds=record.total_seconds,

@@ -159,6 +159,32 @@ def test_only_operators_may_warm_graphs(
     play(scenario, settings={"tokens": tokens})
 
 
+def test_only_operators_may_change_models(play: Play, tokens: Path) -> None:
+    replace(tokens, entry("search", TOKEN) + entry("admin", OTHER_TOKEN) + "operator = true")
+    target = model_pb2.Target(model="tiny", share=1.0)
+
+    async def scenario(router: Router, _: FakeWorker) -> None:
+        for call, request in (
+            (router.models.LoadModel, model_pb2.LoadModelRequest(name="tiny")),
+            (router.models.UnloadModel, model_pb2.UnloadModelRequest(name="nobody")),
+            (router.models.SetAlias, model_pb2.SetAliasRequest(name="chat", targets=[target])),
+        ):
+            for metadata, code in (
+                (None, grpc.StatusCode.UNAUTHENTICATED),
+                (bearer(TOKEN), grpc.StatusCode.PERMISSION_DENIED),
+            ):
+                error = await router.error(call(request, metadata=metadata, timeout=PATIENCE))
+                assert error.code() is code
+        # The operator is let through: only the lack of a repository stops him.
+        request = model_pb2.LoadModelRequest(name="tiny")
+        call = router.models.LoadModel(request, metadata=bearer(OTHER_TOKEN), timeout=PATIENCE)
+        assert (await router.error(call)).code() is grpc.StatusCode.FAILED_PRECONDITION
+        request = model_pb2.SetAliasRequest(name="chat", targets=[target])
+        await router.models.SetAlias(request, metadata=bearer(OTHER_TOKEN), timeout=PATIENCE)
+
+    play(scenario, settings={"tokens": tokens})
+
+
 def test_requests_over_the_limit_of_a_client_are_refused(
     play: Play,
     tokens: Path,

@@ -53,6 +53,9 @@ PUBLIC = [
     "--max-recording-memory",
     "--tokens",
     "--share-prefixes",
+    "--alias",
+    "--on-demand-memory",
+    "--idle-unload",
     *TLS,
 ]
 WORKER_TLS = ["--worker-tls-ca", "--worker-tls-cert", "--worker-tls-key", "--worker-tls-name"]

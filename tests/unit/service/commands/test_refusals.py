@@ -38,6 +38,12 @@ from shaperouter_service.system.process import EXIT_CONFIG
         "--workers=0",
         "--workers=all",
         "--workers=65",
+        "--idle-unload=0",
+        "--on-demand-memory=much",
+        "--alias=chat",
+        "--alias=a/b=demo",
+        "--alias=chat=demo:90",
+        "--alias=chat=demo:all",
         "--log-level=loud",
         "--log-format=xml",
         "--nonsense",
@@ -68,6 +74,25 @@ def test_a_graph_that_cannot_be_warmed_is_refused(
 ) -> None:
     with pytest.raises(StartupError) as refusal:
         run("worker", "--name=w", *arguments)
+    assert str(refusal.value) == message
+    assert started.config is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--idle-unload=60"], "idle-unload: needs on-demand-memory"),
+        (["--on-demand-memory=8GB"], "on-demand-memory: needs model-repository"),
+        (["--alias=demo=demo"], "alias: demo is the name of a model"),
+        (["--alias=chat=new"], "alias: chat needs --model new; there is demo"),
+        (["--alias=chat=demo", "--alias=chat=demo"], "alias: chat is given twice"),
+    ],
+)
+def test_names_and_memory_that_lack_something_are_refused(
+    started: Started, run: Run, arguments: list[str], message: str
+) -> None:
+    with pytest.raises(StartupError) as refusal:
+        run("serve", *arguments)
     assert str(refusal.value) == message
     assert started.config is None
 

@@ -56,6 +56,8 @@ def test_a_model_is_what_the_worker_says_with_tokenizer_and_workers(play: Play) 
         model.ClearField("tokenizer")
         model.ClearField("characters_per_token")
         model.ClearField("ready_workers")
+        assert [(each.model, each.share) for each in model.targets] == [("tiny", 1.0)]
+        model.ClearField("targets")
         assert model == workers[0].models[0]
 
     play(scenario, workers=2)

@@ -11,6 +11,7 @@ from typing import Any
 from shaperouter_service.conversation import MessagePart, ReasoningPart, TextPart, ToolCall
 from shaperouter_service.generation.events import Completion, Delta, GeneratedSequence, Generation
 from shaperouter_service.generation.run_events import FinishReason, TokenLogprobs
+from shaperouter_service.routing.deployments import REVISION_DIGITS
 
 # Characters of the id of a call. Mistral's templates require exactly this many letters and digits.
 _CALL_ID = 9
@@ -81,6 +82,7 @@ class Answer:
         token_text: The text of a token, for log-probabilities.
         scores_prompt: See `OpenAIRequest`.
         usage: Numbers of tokens so far.
+        fingerprint: Revision of the model, as far as a generation has ended.
         created: Unix time of its start, in seconds.
     """
 
@@ -90,6 +92,7 @@ class Answer:
     token_text: TokenText
     scores_prompt: bool = False
     usage: Usage = field(default_factory=Usage)
+    fingerprint: str = ""
     created: int = field(default_factory=lambda: int(time.time()))
     # Characters of each choice so far, for the offsets of log-probabilities.
     _characters: dict[int, int] = field(default_factory=dict)
@@ -100,7 +103,7 @@ class Answer:
         """The answer in one piece: the sequences of all prompts, in order."""
         choices: list[dict[str, Any]] = []
         for generation in generations:
-            self.usage.add(generation.completion)
+            self.ended(generation.completion)
             for sequence in generation.sequences:
                 index = len(choices)
                 if self.is_chat:
@@ -114,6 +117,11 @@ class Answer:
                 choices.append(choice | {"finish_reason": reason})
         kind = "chat.completion" if self.is_chat else "text_completion"
         return self._body(kind, choices) | {"usage": self.usage.body()}
+
+    def ended(self, completion: Completion) -> None:
+        """Notes what is known at the end of a generation."""
+        self.usage.add(completion)
+        self.fingerprint = completion.revision[:REVISION_DIGITS]
 
     def start(self, index: int) -> dict[str, Any]:
         """The first piece of a choice of a chat."""
@@ -162,6 +170,7 @@ class Answer:
             "created": self.created,
             "model": self.model,
             "choices": choices,
+            **({"system_fingerprint": self.fingerprint} if self.fingerprint else {}),
         }
 
     def _finish_reason(self, index: int, reason: FinishReason) -> str:

@@ -131,7 +131,7 @@ class Generations:
                             for piece in answer.pieces(index, event):
                                 yield with_usage(piece)
                         case Completed():
-                            answer.usage.add(event.completion)
+                            answer.ended(event.completion)
                             for sequence, end in enumerate(event.sequences):
                                 index = prompt * per_prompt + sequence
                                 yield with_usage(answer.end(index, end.finish_reason))

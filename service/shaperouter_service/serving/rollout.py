@@ -1,0 +1,84 @@
+"""Waiting until routers and workers have carried out a deployment."""
+
+from collections.abc import Awaitable, Callable
+
+from shaperouter_service.errors import (
+    LostWhileLoadingError,
+    ModelNotLoadedError,
+    OtherChangeError,
+    StartupError,
+    StoppingError,
+)
+from shaperouter_service.fleet import Fleet
+from shaperouter_service.routing.deployments import Deployment, Revision, RevisionState
+from shaperouter_service.routing.snapshots import WorkerId
+
+
+class Rollout:
+    """Tells deployments and waits for what follows. Only the event loop may use it."""
+
+    def __init__(self, fleet: Fleet, prepare: Callable[[Deployment], Awaitable[None]]) -> None:
+        """Takes the fleet, and what prepares the router for a deployment; see `deploying`."""
+        self._fleet = fleet
+        self._catalog, self._revisions = fleet.catalog, fleet.catalog.revisions
+        self._prepare = prepare
+
+    async def followed(self, deployment: Deployment) -> None:
+        """Waits until this router follows a deployment.
+
+        Raises:
+            ModelNotLoadedError: This router cannot follow it.
+            OtherChangeError: It was superseded.
+            StoppingError: The service stops.
+        """
+        try:
+            await self._prepare(deployment)
+        except StartupError as error:
+            raise ModelNotLoadedError(deployment.name, str(error)) from error
+        self._fleet.tell(deployment)
+        async for _ in self._fleet.changes():
+            self._check_newest(deployment)
+            if self._revisions.deployment(deployment.name) == deployment:
+                return
+        raise StoppingError
+
+    async def loaded(self, deployment: Deployment, revision: Revision) -> None:
+        """Waits until every worker that should have a revision can serve it.
+
+        Raises:
+            ModelNotLoadedError: A worker cannot load it, or died while it did.
+            OtherChangeError: The deployment was superseded.
+            StoppingError: The service stops.
+        """
+        loading: set[WorkerId] = set()
+        async for _ in self._fleet.changes():
+            self._check_newest(deployment)
+            snapshots = self._catalog.snapshots()
+            present = {snapshot.worker_id for snapshot in snapshots}
+            for lost in loading - present:
+                # The revision may have needed too much memory, and would need as much on the next
+                # worker.
+                raise LostWhileLoadingError(deployment.name, lost.name)
+            waiting, ready = False, False
+            for snapshot in snapshots:
+                report = self._catalog.report(snapshot.worker_id, revision.model)
+                if deployment not in snapshot.deployments:
+                    waiting = True
+                elif report is None:
+                    continue
+                elif report.state is RevisionState.FAILED:
+                    why = f"{snapshot.worker}: {report.error}"
+                    raise ModelNotLoadedError(deployment.name, why)
+                elif report.state is RevisionState.LOADING:
+                    loading.add(snapshot.worker_id)
+                    waiting = True
+                else:
+                    loading.discard(snapshot.worker_id)
+                    ready = True
+            if ready and not waiting:
+                return
+        raise StoppingError
+
+    def _check_newest(self, deployment: Deployment) -> None:
+        if self._revisions.told(deployment.name) != deployment:
+            raise OtherChangeError(deployment.name)

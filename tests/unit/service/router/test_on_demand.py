@@ -1,0 +1,254 @@
+"""Models are loaded when requests name them, and unloaded when they are idle."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx2 as httpx
+import pytest
+from grpc import StatusCode, aio
+
+from harness.fake_model import describe_model
+from shaperouter.v1 import model_pb2
+from shaperouter_service.routing.on_demand import OnDemandLimits
+
+if TYPE_CHECKING:
+    from harness.fake_worker import FakeWorker
+    from harness.router import Play, Router
+
+Until = Callable[[Callable[[], bool]], Awaitable[None]]
+
+# Room for one of the fake workers' models, whose weights take 1 MB, but not for files besides.
+ONE_MODEL = 1_000_001
+
+
+@pytest.fixture
+def settings(tmp_path: Path, checkpoint: Path) -> dict[str, Any]:
+    """A router that loads the three models of its repository on demand."""
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+        for path in checkpoint.iterdir():
+            (tmp_path / name / path.name).write_bytes(path.read_bytes())
+        (tmp_path / name / "config.json").write_text(f'{{"of": "{name}"}}')
+    return {"repository": tmp_path, "on_demand": OnDemandLimits(max_bytes=ONE_MODEL)}
+
+
+def loaded(worker: FakeWorker) -> list[str]:
+    """The public names of a worker's models."""
+    return sorted(model.name.partition("@")[0] for model in worker.models)
+
+
+async def report_idle(worker: FakeWorker, **seconds: float) -> None:
+    """Lets the worker report how long models have been idle, as if it had counted."""
+    worker.idle_seconds = seconds
+    await worker.change()
+
+
+def test_a_request_loads_the_model_that_it_names_once(play: Play, settings: dict[str, Any]) -> None:
+    async def scenario(router: Router, *workers: FakeWorker) -> None:
+        answers = await asyncio.gather(*(router.generate(model="a") for _ in range(8)))
+        assert {each.completion.model for each in answers} == {"a"}
+        assert router.metric("model_changes_total", model="a", result="loaded") == 1
+        assert [loaded(worker) for worker in workers] == 2 * [["a", "tiny"]]
+        # What was loaded by chance does not make the model of the start ambiguous.
+        assert (await router.generate()).completion.model == "tiny"
+
+    play(scenario, workers=2, settings=settings)
+
+
+def test_the_model_that_was_idle_longest_makes_room(play: Play, settings: dict[str, Any]) -> None:
+    settings["on_demand"] = OnDemandLimits(max_bytes=ONE_MODEL + 1_000_000)
+
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        await router.generate(model="a")
+        await router.generate(model="b")
+        await report_idle(worker, a=5.0, b=60.0)
+        await router.generate(model="c")
+        assert loaded(worker) == ["a", "c", "tiny"]
+        assert router.metric("model_changes_total", model="b", result="idle") == 1
+        await report_idle(worker, a=5.0, c=2.0)
+        await router.generate(model="b")
+        assert loaded(worker) == ["b", "c", "tiny"]
+
+    play(scenario, settings=settings)
+
+
+def test_a_model_in_use_stays_and_the_other_request_waits(
+    play: Play, settings: dict[str, Any]
+) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.script.insert(1, worker.hold)
+        stream = router.stream(model="a")
+        await stream.read()
+        await report_idle(worker, a=60.0)
+        error = await router.error(router.generate(model="b", timeout=0.5))
+        assert error.code() is StatusCode.DEADLINE_EXCEEDED
+        assert "it waits for memory, which a use" in str(error.details())
+        waiting = asyncio.ensure_future(router.generate(model="b"))
+        worker.released.set()
+        while await stream.read() is not aio.EOF:
+            pass
+        await report_idle(worker, a=60.0)
+        assert (await waiting).completion.model == "b"
+        assert loaded(worker) == ["b", "tiny"]
+
+    play(scenario, settings=settings)
+
+
+def test_a_load_says_how_far_it_is_and_goes_on_without_its_caller(
+    play: Play, settings: dict[str, Any]
+) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.loading_ends.clear()
+        error = await router.error(router.generate(model="a", timeout=0.5))
+        assert error.code() is StatusCode.DEADLINE_EXCEEDED
+        assert "a was not loaded before the deadline: worker-0 reads its files" in str(
+            error.details()
+        )
+        worker.loading_ends.set()
+        await router.generate(model="a")
+        assert router.metric("model_changes_total", model="a", result="loaded") == 1
+
+    play(scenario, settings=settings)
+
+
+def test_the_index_of_the_repository_shows_a_load(
+    http: Callable[..., None], settings: dict[str, Any], until: Until
+) -> None:
+    async def scenario(client: httpx.AsyncClient, router: Router, worker: FakeWorker) -> None:
+        worker.loading_ends.clear()
+        waiting = asyncio.ensure_future(router.generate(model="a"))
+        await until(lambda: bool(worker.orders))
+        entry: dict[str, str] = {}
+        while entry.get("state") != "LOADING":
+            models = (await client.post("/v2/repository/index")).json()
+            (entry,) = (each for each in models if each["name"] == "a")
+        assert entry["reason"] == "worker-0 reads its files"
+        worker.loading_ends.set()
+        await waiting
+
+    http(scenario, settings=settings)
+
+
+def test_a_model_that_cannot_be_loaded_is_not_tried_for_every_request(
+    play: Play, settings: dict[str, Any]
+) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.load_failures["a"] = "no memory"
+        for _ in range(3):
+            error = await router.error(router.generate(model="a"))
+            assert error.code() is StatusCode.FAILED_PRECONDITION
+            assert "worker-0: no memory" in str(error.details())
+        assert router.metric("model_changes_total", model="a", result="failed") == 1
+
+    play(scenario, settings=settings)
+
+
+async def kill_while_loading(worker: FakeWorker, until: Until) -> None:
+    """Kills a worker that has begun to load, and starts it again."""
+    await until(lambda: any(report.progress for report in worker.reports))
+    await worker.kill()
+    worker.models = [describe_model("tiny")]
+    await worker.start()
+    await worker.make_first_graphs()
+
+
+@pytest.mark.parametrize("losses", [1, 2])
+def test_a_load_that_loses_a_worker_is_tried_once_more(
+    play: Play, settings: dict[str, Any], until: Until, losses: int
+) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.loading_ends.clear()
+        request = asyncio.ensure_future(router.generate(model="a"))
+        for _ in range(losses):
+            await kill_while_loading(worker, until)
+        worker.loading_ends.set()
+        if losses == 1:
+            assert (await request).completion.model == "a"
+            return
+        error = await router.error(request)
+        assert error.code() is StatusCode.FAILED_PRECONDITION
+        assert "worker-0 was lost while it loaded it" in str(error.details())
+        # What may kill workers is not loaded again by the next request.
+        assert (await router.error(router.generate(model="a"))).details() == error.details()
+        assert router.metric("model_changes_total", model="a", result="failed") == 2
+
+    play(scenario, settings=settings)
+
+
+def test_a_model_that_alone_exceeds_the_memory_is_refused(
+    play: Play, settings: dict[str, Any]
+) -> None:
+    settings["on_demand"] = OnDemandLimits(max_bytes=100)
+
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        error = await router.error(router.generate(model="a"))
+        assert error.code() is StatusCode.FAILED_PRECONDITION
+        assert "--on-demand-memory is 100 B" in str(error.details())
+        assert loaded(worker) == ["tiny"]
+
+    play(scenario, settings=settings)
+
+
+def test_an_idle_model_is_unloaded_until_the_next_request(
+    play: Play, settings: dict[str, Any], until: Until
+) -> None:
+    settings["on_demand"] = OnDemandLimits(max_bytes=ONE_MODEL, idle_seconds=0.05)
+
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        await router.generate(model="a")
+        await report_idle(worker, a=1.0)
+        await until(lambda: loaded(worker) == ["tiny"])
+        await report_idle(worker)
+        await router.generate(model="a")
+        assert loaded(worker) == ["a", "tiny"]
+
+    play(scenario, settings=settings)
+
+
+def test_what_operators_load_or_unload_stays_so(
+    play: Play, settings: dict[str, Any], until: Until
+) -> None:
+    settings["on_demand"] = OnDemandLimits(max_bytes=ONE_MODEL, idle_seconds=0.05)
+
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        await router.generate(model="a")
+        request = model_pb2.LoadModelRequest(name="a")
+        await router.models.LoadModel(request, timeout=10)
+        await router.models.LoadModel(model_pb2.LoadModelRequest(name="b"), timeout=10)
+        await report_idle(worker, a=60.0, b=60.0)
+        await router.generate(model="c")
+        await report_idle(worker, a=60.0, b=60.0, c=60.0)
+        await until(lambda: loaded(worker) == ["a", "b", "tiny"])
+        await router.models.UnloadModel(model_pb2.UnloadModelRequest(name="b"), timeout=10)
+        error = await router.error(router.generate(model="b"))
+        assert error.code() is StatusCode.NOT_FOUND
+
+    play(scenario, settings=settings)
+
+
+def test_names_that_the_repository_lacks_are_unknown(play: Play, settings: dict[str, Any]) -> None:
+    async def scenario(router: Router, _: FakeWorker) -> None:
+        for name in ("nobody", "../a", "a/b"):
+            error = await router.error(router.generate(model=name))
+            assert error.code() is StatusCode.NOT_FOUND
+
+    play(scenario, settings=settings)
+
+
+def test_an_alias_of_a_model_loads_it(play: Play, settings: dict[str, Any]) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        await router.generate(model="a")
+        target = model_pb2.Target(model="a", share=1.0)
+        request = model_pb2.SetAliasRequest(name="chat", targets=[target])
+        await router.models.SetAlias(request, timeout=10)
+        await report_idle(worker, a=60.0)
+        await router.generate(model="b")
+        assert loaded(worker) == ["b", "tiny"]
+        await report_idle(worker, b=60.0)
+        assert (await router.generate(model="chat")).completion.model == "a"
+
+    play(scenario, settings=settings)
