@@ -1,4 +1,4 @@
-"""Accuracy of weights of fewer bits: the demo model's perplexity by weight type.
+"""Accuracy of weights and caches of fewer bits: the demo model's perplexity by their types.
 
 The text is the one held out from training, in windows as long as the model's context, as in the
 model card. `--publish` writes the figures into the card.
@@ -11,7 +11,9 @@ import json
 import math
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -23,10 +25,20 @@ import shaperouter_service
 from common.publishing import publish_section
 from harness.engine import prompt_attention
 from shaperouter_service.kernels import choose
-from shaperouter_service.models import DType, Model, load_model
+from shaperouter_service.models import DType, Model, load_model, resolve_cache_dtype
 
 DEMO = Path(shaperouter_service.__file__).parent / "builtin" / "demo"
-TYPES: tuple[DType, ...] = ("float32", "bfloat16", "int8", "int4")
+# Of the weights and of caches.
+TYPES: Sequence[tuple[DType, Literal["float32", "bfloat16"]]] = (
+    ("float32", "float32"),
+    ("float32", "bfloat16"),
+    ("bfloat16", "float32"),
+    ("bfloat16", "bfloat16"),
+    ("int8", "float32"),
+    ("int8", "bfloat16"),
+    ("int4", "float32"),
+    ("int4", "bfloat16"),
+)
 END_OF_TEXT_ID = 0
 
 
@@ -47,21 +59,23 @@ def main() -> int:
     encoded = AutoTokenizer.from_pretrained(DEMO)(documents, add_special_tokens=False)["input_ids"]
     tokens = np.concatenate([[END_OF_TEXT_ID, *ids] for ids in encoded]).astype(np.int32)
     rows, exact = [], 0.0
-    for dtype in TYPES:
-        model = load_model("demo", DEMO, dtype, packed=True)
+    for dtype, caches in TYPES:
+        cache_dtype = resolve_cache_dtype(caches, dtype, packed=True)
+        model = load_model("demo", DEMO, dtype, packed=True, cache_dtype=cache_dtype)
         found = _perplexity(model, tokens)
         exact = exact or found
-        more = "" if dtype == TYPES[0] else f"{found / exact - 1:+.2%}"
-        row = f"| {dtype} | {found:.3f} | {more} | {model.weight_bytes / 1e6:.1f} |"
+        more = f"{found / exact - 1:+.2%}" if rows else ""
+        row = f"| {dtype} | {caches} | {found:.3f} | {more} | {model.weight_bytes / 1e6:.1f} |"
         print(row, flush=True)
         rows.append(row)
     if arguments.publish:
         text = "\n".join(
             [
-                "As the service holds them (`--dtype`), with the text above; by `make rounding`.",
+                "As the service holds them (`--dtype`, `--kv-cache-dtype`), with the text above;",
+                "by `make rounding`.",
                 "",
-                "| weights | perplexity | more than float32 | MB |",
-                "| --- | ---: | ---: | ---: |",
+                "| weights | caches | perplexity | more than float32 | MB of weights |",
+                "| --- | --- | ---: | ---: | ---: |",
                 *rows,
             ]
         )

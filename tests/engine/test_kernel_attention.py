@@ -6,7 +6,8 @@ import tensorflow as tf
 
 from harness.kernels import compiled
 from shaperouter_service import kernels
-from shaperouter_service.models import layers
+from shaperouter_service.decoding.caches import narrowed, widened
+from shaperouter_service.models import NARROW_CACHES, layers
 
 pytestmark = pytest.mark.usefixtures("native_kernels")
 
@@ -52,6 +53,18 @@ def test_attention_equals_the_reference(name: str, causal: bool) -> None:
         *map(tf.constant, (query, keys, values)), tf.constant(seen[:, np.newaxis]), 0.3
     )
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_caches_in_bfloat16_give_what_their_numbers_give(name: str) -> None:
+    (query, keys, values), ends = attention_case(name)
+    narrow = [narrowed(tf.constant(each), NARROW_CACHES) for each in (keys, values)]
+    attend = compiled(
+        lambda *tensors: kernels.attend(*tensors, tf.constant(ends), 0.3, causal=True)
+    )
+    np.testing.assert_array_equal(
+        attend(query, *narrow), attend(query, *(widened(each) for each in narrow))
+    )
 
 
 def test_attention_depends_neither_on_cache_length_nor_on_other_rows() -> None:

@@ -12,10 +12,14 @@ from shaperouter_service.models.loading import read_family
 from shaperouter_service.worker.memory_need import WORKER_BYTES, MemoryNeed, require_memory
 
 
-def need(name: str, *, slots: int = 4, length: int | None = None) -> MemoryNeed:
+def need(
+    name: str, *, slots: int = 4, length: int | None = None, number_bytes: int = 4
+) -> MemoryNeed:
     checkpoint = Checkpoint(GOLDENS / name, only_headers=True)
     family = read_family(checkpoint).limited(length)
-    return MemoryNeed.of(checkpoint, family, dtype="float32", packed=True, slots=slots)
+    return MemoryNeed.of(
+        checkpoint, family, dtype="float32", packed=True, number_bytes=number_bytes, slots=slots
+    )
 
 
 @pytest.mark.parametrize("name", ["gpt2-untied", "llama", "t5-gated"])
@@ -28,6 +32,7 @@ def test_caches_are_counted_for_all_slots_and_a_search_at_the_longest_length() -
     # Keys and values of 2 layers with 3 heads of 8 numbers, 128 positions each.
     assert need("llama", slots=5).caches == (5 + 4) * 128 * 2 * 2 * 3 * 8 * 4
     assert need("llama", slots=5, length=64).caches == need("llama", slots=5).caches // 2
+    assert need("llama", slots=5, number_bytes=2).caches == need("llama", slots=5).caches // 2
     # T5 has as many positions for the source.
     assert need("t5-tied", slots=1).positions == 256
 

@@ -162,7 +162,7 @@ def last_logits(model: Model, prompt: tf.Tensor, source: Sequence[int] = ()) -> 
 
 def prompt_attention(model: Model, length: int, source: Sequence[int] = ()) -> PromptAttention:
     """The attention of one prompt that is read whole, and of its source if it has one."""
-    caches = empty_caches(model.family, length, model.dtype)
+    caches = empty_caches(model.family, length, model.cache_dtype)
     return PromptAttention(caches, tf.constant(0), length, source_attention(model, source))
 
 

@@ -282,6 +282,8 @@ class AttentionCase {
       : query_(rows * heads * group * queries * size),
         keys_(kLayers * rows * heads * length * size),
         values_(keys_.size()),
+        narrow_keys_(keys_.size()),
+        narrow_values_(keys_.size()),
         bias_(rows * heads * group * queries * length),
         shares_(bias_.size()),
         out_(query_.size()),
@@ -303,7 +305,18 @@ class AttentionCase {
       counts_[row] = static_cast<int32_t>(random() % (queries + 3)) - 1;
     }
     for (size_t at = 0; at < rows * queries * length; ++at) visible_[at] = random() % 3 > 0;
-    const size_t of_layer = heads * length * size;
+    const bool narrow = seed % 6 > 2;
+    if (narrow) {
+      Narrow(keys_, narrow_keys_);
+      Narrow(values_, narrow_values_);
+    }
+    const size_t of_layer = heads * length * size, layer = kLayer * of_layer;
+    const void* keys = keys_.data() + layer;
+    const void* values = values_.data() + layer;
+    if (narrow) {
+      keys = narrow_keys_.data() + layer;
+      values = narrow_values_.data() + layer;
+    }
     attention_ = {rows,
                   heads,
                   group,
@@ -311,8 +324,9 @@ class AttentionCase {
                   length,
                   size,
                   query_.data(),
-                  keys_.data() + kLayer * of_layer,
-                  values_.data() + kLayer * of_layer,
+                  keys,
+                  values,
+                  narrow,
                   kLayers * of_layer,
                   seed % 3 ? starts_.data() : nullptr,
                   ends_.data(),
@@ -343,18 +357,18 @@ class AttentionCase {
       double total = 0;
       expected.assign(a.size, 0);
       for (size_t position = 0; position < a.length; ++position) {
-        const size_t cached =
-            row * a.row_stride + (head % a.heads * a.length + position) * a.size;
+        const size_t cached = kLayer * a.heads * a.length * a.size + row * a.row_stride +
+                              (head % a.heads * a.length + position) * a.size;
         double score = 0;
         for (size_t d = 0; d < a.size; ++d) {
-          score += static_cast<double>(query_[at * a.size + d]) * a.keys[cached + d];
+          score += static_cast<double>(query_[at * a.size + d]) * keys_[cached + d];
         }
         score *= a.scale;
         if (a.cap != 0) score = a.cap * std::tanh(score / a.cap);
         if (a.bias != nullptr) score += a.bias[at * a.length + position];
         const double weight = seen(position) ? std::exp(score) : 0;
         total += weight;
-        for (size_t d = 0; d < a.size; ++d) expected[d] += weight * a.values[cached + d];
+        for (size_t d = 0; d < a.size; ++d) expected[d] += weight * values_[cached + d];
       }
       for (size_t d = 0; d < a.size; ++d) {
         const double value = total > 0 ? expected[d] / total : 0;
@@ -367,7 +381,20 @@ class AttentionCase {
   // Caches have several layers, one of which is attended to.
   static constexpr size_t kLayers = 3, kLayer = 1;
 
-  Floats query_, keys_, values_, bias_, shares_, out_;
+  // Makes floats bfloat16 numbers by cutting off their lower halves.
+  static void Narrow(Floats& floats, std::vector<uint16_t>& narrow) {
+    for (size_t at = 0; at < narrow.size(); ++at) {
+      uint32_t bits;
+      std::memcpy(&bits, &floats[at], sizeof bits);
+      narrow[at] = static_cast<uint16_t>(bits >> 16);
+      bits &= 0xffff0000;
+      std::memcpy(&floats[at], &bits, sizeof bits);
+    }
+  }
+
+  Floats query_, keys_, values_;
+  std::vector<uint16_t> narrow_keys_, narrow_values_;
+  Floats bias_, shares_, out_;
   std::vector<int32_t> starts_, ends_, counts_;
   std::unique_ptr<bool[]> visible_;
   Attention attention_;
@@ -458,6 +485,7 @@ void QueriesDoNotDependOnOthers(const Kernels& kernels, const Pool& pool) {
                            query.data(),
                            caches.data(),
                            caches.data() + kPlaces * kSize,
+                           false,
                            kPlaces * kSize,
                            &start,
                            &end,

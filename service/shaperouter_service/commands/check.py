@@ -66,6 +66,7 @@ def check(
         tls=tls.server(),
         tokens=router.tokens,
         dtype=engine.dtype,
+        kv_cache_dtype=engine.kv_cache_dtype,
         kernels=engine.kernels,
         drafts=parse_drafts(engine.draft, names),
         slots=engine.slots,

@@ -105,6 +105,7 @@ def worker(
         engine=EngineConfig(
             models={model.name: model.directory for model in models},
             dtype=engine.dtype,
+            kv_cache_dtype=engine.kv_cache_dtype,
             kernels=engine.kernels,
             beam_cover=engine.beam_cover != OFF,
             slots=engine.slots,

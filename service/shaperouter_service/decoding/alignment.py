@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from shaperouter_service.decoding.attention import LayerCaches
+from shaperouter_service.decoding.caches import widened
 from shaperouter_service.models.family import EncoderDecoder
 from shaperouter_service.models.layers import attention
 from shaperouter_service.models.weights import Weights
@@ -67,7 +68,8 @@ class _AlignmentAttention:
         self._source = LayerCaches(source)
         self._layers, self._heads = (list(column) for column in zip(*heads, strict=True))
         self.layer: int | tf.Tensor = 0
-        self.caches = tf.zeros([rows, len(heads), tokens, family.head_size], source[0].dtype)
+        dtype = widened(source[0][:0]).dtype
+        self.caches = tf.zeros([rows, len(heads), tokens, family.head_size], dtype)
         self._scale = 1.0
         self.positions = tf.range(tokens)[tf.newaxis]
         self._causal = self.positions <= tf.transpose(self.positions)  # [P, P]
@@ -98,6 +100,6 @@ class _AlignmentAttention:
         keys = []
         for layer, head in zip(self._layers, self._heads, strict=True):
             self._source.layer = layer
-            keys.append(self._source.stacks[0][:, self._source.layer_in_stack, head])
+            keys.append(widened(self._source.stacks[0][:, self._source.layer_in_stack, head]))
         product = tf.matmul(self.caches, tf.stack(keys, axis=1), transpose_b=True)
         return tf.cast(product, tf.float32) * self._scale

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from shaperouter_service import kernels
+from shaperouter_service.decoding.caches import narrowed, widened
 from shaperouter_service.decoding.step_places import StepPlaces
 from shaperouter_service.decoding.tf_internals import dynamic_update_slice
 from shaperouter_service.models.layers import attention
@@ -55,13 +56,16 @@ class LayerCaches:
     def read(self) -> tuple[tf.Tensor, tf.Tensor]:
         """Returns the current layer's keys and values, [R, H, T, D]; copies from a large stack."""
         keys, values = self.stacks
-        return keys[:, self.layer_in_stack], values[:, self.layer_in_stack]
+        at = self.layer_in_stack
+        return widened(keys[:, at]), widened(values[:, at])
 
     def write_piece(self, start: Layer, key: tf.Tensor, value: tf.Tensor) -> None:
         """Puts keys and values [R, H, P, D] at P positions from `start`."""
         for index, new in zip(self._indices, (key, value), strict=True):
             at = tf.stack([0, self.layer_in_stack, 0, start, 0])
-            self._put(index, dynamic_update_slice(self.caches[index], new[:, tf.newaxis], at))
+            stack = self.caches[index]
+            piece = narrowed(new, stack.dtype)[:, tf.newaxis]
+            self._put(index, dynamic_update_slice(stack, piece, at))
 
     def write_at(self, positions: tf.Tensor, key: tf.Tensor, value: tf.Tensor) -> None:
         """Puts keys and values [R, H, B, D] at positions [R, B]."""
@@ -74,7 +78,8 @@ class LayerCaches:
         # One scatter: XLA updates it in place, and compiles it faster than a write for each row.
         at = tf.stack([row, layer, head, position], axis=-1)  # [R, H, B, 4]
         for index, new in zip(self._indices, (key, value), strict=True):
-            self._put(index, tf.tensor_scatter_nd_update(self.caches[index], at, new))
+            stack = self.caches[index]
+            self._put(index, tf.tensor_scatter_nd_update(stack, at, narrowed(new, stack.dtype)))
 
     @property
     def _stacks(self) -> int:
@@ -291,8 +296,9 @@ class CheckAttention(_CacheAttention):
         position = tf.broadcast_to(self._positions[:, tf.newaxis], shape)
         at = tf.stack([row, layer, head, position], axis=-1)  # [M, H, 4]
         for index, new in zip(self._indices, (key, value), strict=True):
-            new = new[:, :, 0]
-            self._put(index, tf.tensor_scatter_nd_update(self.caches[index], at, new))
+            stack = self.caches[index]
+            new = narrowed(new[:, :, 0], stack.dtype)
+            self._put(index, tf.tensor_scatter_nd_update(stack, at, new))
 
 
 class PromptAttention(_CacheAttention):

@@ -3,6 +3,9 @@
 Graphs take them as resource handles and update them in place. A batch has exactly the rows and the
 length of its graph, so no graph reads a slice of a cache, which XLA would copy at every step. A
 change of a batch's shape copies its caches once.
+
+Caches in bfloat16 hold the bits of the numbers as integers: XLA's CPU backend would convert a whole
+cache of bfloat16 to float32 for every update, and back.
 """
 
 import functools
@@ -17,7 +20,7 @@ from shaperouter_service.decoding.tf_internals import (
     read_variable,
     variable_shape,
 )
-from shaperouter_service.models import Family, Model
+from shaperouter_service.models import NARROW_CACHES, Family, Model
 from shaperouter_service.routing.prefixes import BLOCK
 
 
@@ -53,8 +56,10 @@ class Caches:
     ) -> None:
         """Allocates zeros, except for the caches of sources if these are given."""
         self._model, self._shape = model, shape
-        self.tokens = _zeros(token_shapes(model, shape), model.dtype)
-        self.source = _zeros(source_shapes(model, shape), model.dtype) if source is None else source
+        self.tokens = _zeros(token_shapes(model, shape), model.cache_dtype)
+        if source is None:
+            source = _zeros(source_shapes(model, shape), model.cache_dtype)
+        self.source = source
 
     @property
     def shape(self) -> Shape:
@@ -86,7 +91,7 @@ class Caches:
         caches = (self.tokens, shape.length), (self.source, shape.source_length)
         for (handles, length), old_length in zip(caches, lengths, strict=True):
             if handles and not (same_rows and length == old_length):
-                _reshape(len(handles), self._model.dtype)(
+                _reshape(len(handles), self._model.cache_dtype)(
                     tf.constant(list(kept), tf.int32),
                     tf.constant(shape.rows),
                     tf.constant(length),
@@ -109,13 +114,13 @@ class Caches:
     def copy_row(self, row: int, other: "Caches", other_row: int) -> None:
         """Copies a row from other caches, as many of its positions as fit."""
         handles = [*self.tokens, *self.source]
-        _copy_row(len(handles), self._model.dtype)(
+        _copy_row(len(handles), self._model.cache_dtype)(
             tf.constant(row), tf.constant(other_row), *handles, *other.tokens, *other.source
         )
 
     def copy_block(self, row: int, start: int, length: int) -> list[tf.Tensor]:
         """Copies some positions of tokens of a row: a tensor [1, L, H, length, D] of each cache."""
-        block: Sequence[tf.Tensor] = _copy_block(len(self.tokens), length, self._model.dtype)(
+        block: Sequence[tf.Tensor] = _copy_block(len(self.tokens), length, self._model.cache_dtype)(
             tf.constant(row), tf.constant(start), *self.tokens
         )
         return list(block)
@@ -134,7 +139,7 @@ class Caches:
             first = parts[0].shape
             # All blocks have one length. Asking each for its own takes longer than joining them.
             rest = length - len(parts) * first[3]
-            zeros = tf.zeros([1, first[1], first[2], rest, first[4]], self._model.dtype)
+            zeros = tf.zeros([1, first[1], first[2], rest, first[4]], self._model.cache_dtype)
             values = tf.concat([*parts, zeros], axis=3)
             if rows == 1:
                 # The variable takes the tensor over, without a copy.
@@ -270,12 +275,26 @@ def _handle_specs(count: int) -> list[tf.TensorSpec]:
     return [tf.TensorSpec([], tf.resource)] * count
 
 
+def narrowed(numbers: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """In a graph: converts computed keys or values to a cache's type."""
+    if dtype == NARROW_CACHES:
+        return tf.bitcast(tf.cast(numbers, tf.bfloat16), NARROW_CACHES)
+    return tf.cast(numbers, dtype)
+
+
+def widened(cached: tf.Tensor) -> tf.Tensor:
+    """In a graph: converts part of a cache to numbers to compute with; copies."""
+    if cached.dtype == NARROW_CACHES:
+        return tf.cast(tf.bitcast(cached, tf.bfloat16), tf.float32)
+    return cached
+
+
 def read(
     handles: Sequence[tf.Tensor], model: Model, shapes: Sequence[Sequence[int]]
 ) -> list[tf.Tensor]:
     """In a graph: reads the caches' values, with static shapes."""
     return [
-        tf.ensure_shape(read_variable(handle, model.dtype), shape)
+        tf.ensure_shape(read_variable(handle, model.cache_dtype), shape)
         for handle, shape in zip(handles, shapes, strict=True)
     ]
 

@@ -99,7 +99,7 @@ def calling(
     """
     specs = [
         *tf.nest.flatten(results),
-        *(tf.TensorSpec(shape, model.dtype) for shape in written),
+        *(tf.TensorSpec(shape, model.cache_dtype) for shape in written),
     ]
 
     def call(*arguments: Any) -> Any:
@@ -108,7 +108,7 @@ def calling(
             lowered.module,
             [
                 *tf.nest.flatten(inputs),
-                *(read_variable(handle, model.dtype) for handle in handles),
+                *(read_variable(handle, model.cache_dtype) for handle in handles),
                 *(model.weights[name].read_value() for name in lowered.weights),
             ],
             specs,

@@ -46,7 +46,10 @@ def cache_key(model: Model) -> CacheKey:
     It also depends on the dimensions of the draft model.
     """
     # Families are dataclasses of their dimensions.
-    parts: dict[str, Any] = {"dimensions": dataclasses.asdict(model.family)}
+    parts: dict[str, Any] = {
+        "dimensions": dataclasses.asdict(model.family),
+        "caches": model.cache_dtype.name,
+    }
     if model.draft is not None:
         parts["draft"] = {"family": model.draft.name, **dataclasses.asdict(model.draft)}
     return _key(model, model.family.name, SOURCES, parts)

@@ -25,6 +25,7 @@ _TYPES = {
     tf.bfloat16: "bf16",
     tf.int8: "i8",
     tf.uint8: "ui8",
+    tf.uint16: "ui16",
     tf.int32: "i32",
     tf.bool: "i1",
 }
@@ -122,7 +123,8 @@ def attend(
 
     Args:
         query: [R, H * G, Q, D] float32.
-        keys: [R, L, H, T, D] float32; [R, H, T, D] without `layer`.
+        keys: [R, L, H, T, D] float32, or uint16 with the bits of bfloat16 numbers; [R, H, T, D]
+            without `layer`.
         values: As keys.
         ends: [R] int32, the first position of each row that is not read.
         scale: Factor of the scores.

@@ -9,12 +9,14 @@ from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.models.defaults import read_decoder_start, read_default_options
 from shaperouter_service.models.family import EncoderDecoder, Family
 from shaperouter_service.models.loading import (
+    NARROW_CACHES,
     DType,
     Model,
     ModelSpec,
     load_model,
     read_draft,
     read_family,
+    resolve_cache_dtype,
     resolve_dtype,
     unused_tensors,
     weightless_model,
@@ -24,6 +26,7 @@ from shaperouter_service.models.weights import DeviceKind, Role, Weights
 from shaperouter_service.models.whisper import Whisper
 
 __all__ = [
+    "NARROW_CACHES",
     "Checkpoint",
     "DType",
     "DeviceKind",
@@ -41,6 +44,7 @@ __all__ = [
     "read_draft",
     "read_family",
     "read_transcripts",
+    "resolve_cache_dtype",
     "resolve_dtype",
     "unused_tensors",
     "weightless_model",

@@ -67,6 +67,8 @@ FAMILIES: Mapping[str, type[Family]] = {
 
 DType = Literal["float32", "bfloat16", "int8", "int4"]
 # Types that only the native kernels compute with.
+# Type of caches that hold the bits of bfloat16 numbers.
+NARROW_CACHES = tf.uint16
 _PACKED_DTYPES: Sequence[DType] = ("int8", "int4")
 # Bytes of a number; those of four bits are with their scales.
 _SIZES: Mapping[DType, float] = {"float32": 4, "bfloat16": 2, "int8": 1, "int4": 0.5 + 2 / 32}
@@ -79,7 +81,8 @@ class ModelSpec:
     Attributes:
         name: As requests call the model.
         family: Its dimensions and forward pass.
-        dtype: Type of caches, and of most computations.
+        dtype: Type of most computations.
+        cache_dtype: See `Model`.
         weight_dtype: Type that matrices are stored in.
         weights: Shapes and types of the weights, by name.
         packed: See `Weights`.
@@ -90,6 +93,7 @@ class ModelSpec:
     name: str
     family: Family
     dtype: tf.DType
+    cache_dtype: tf.DType
     weight_dtype: tf.DType
     weights: Mapping[str, tf.TensorSpec]
     packed: Mapping[str, tuple[int, int]]
@@ -105,7 +109,8 @@ class Model:
         name: As requests call it.
         family: Its dimensions and forward pass.
         weights: Variables on the device; never written after loading.
-        dtype: Type of caches, and of most computations.
+        dtype: Type of most computations.
+        cache_dtype: Type of caches; uint16 has the bits of bfloat16 numbers.
         weight_dtype: Type that matrices are stored in.
         parameters: Number of parameters, without those of the draft model.
         weight_bytes: Memory of the weights.
@@ -121,6 +126,7 @@ class Model:
     family: Family
     weights: Weights
     dtype: tf.DType
+    cache_dtype: tf.DType
     weight_dtype: tf.DType
     parameters: int
     weight_bytes: int
@@ -139,7 +145,7 @@ class Model:
     def kv_cache_bytes_per_token(self) -> int:
         """Memory of one position of the caches: keys and values of all layers."""
         numbers = sum(each.layers * each.heads * each.head_size for each in self.cached)
-        return 2 * numbers * self.dtype.size
+        return 2 * numbers * self.cache_dtype.size
 
     @property
     def spec(self) -> ModelSpec:
@@ -148,6 +154,7 @@ class Model:
             name=self.name,
             family=self.family,
             dtype=self.dtype,
+            cache_dtype=self.cache_dtype,
             weight_dtype=self.weight_dtype,
             weights={
                 name: tf.TensorSpec(weight.shape, weight.dtype)
@@ -177,6 +184,30 @@ def resolve_dtype(choice: Literal["auto"] | DType, *, packed: bool) -> DType:
     if choice != "auto":
         return choice
     return "bfloat16" if DeviceKind.present() is DeviceKind.GPU else "float32"
+
+
+def resolve_cache_dtype(
+    choice: Literal["auto", "float32", "bfloat16"], dtype: DType, *, packed: bool
+) -> tf.DType:
+    """Chooses the type of caches: for `auto`, the type of most computations.
+
+    Args:
+        choice: The configured type.
+        dtype: Type of the weights; see `resolve_dtype`.
+        packed: Whether weights are packed for the native kernels.
+
+    Raises:
+        StartupError: This machine can't have caches of that type.
+    """
+    computing = tf.float32 if packed else tf.as_dtype(dtype)
+    if choice in ("auto", computing.name):
+        return computing
+    if packed:
+        return NARROW_CACHES
+    raise StartupError(
+        f"kv-cache-dtype {choice} needs a CPU with the native kernels, which are not in use here; "
+        f"use auto, which is {computing.name}"
+    )
 
 
 def read_family(checkpoint: Checkpoint) -> Family:
@@ -283,6 +314,7 @@ def load_model(
     dtype: DType,
     *,
     packed: bool = False,
+    cache_dtype: tf.DType | None = None,
     max_length: int | None = None,
     start_reading: StartReading = read_now,
     draft: Path | None = None,
@@ -296,6 +328,7 @@ def load_model(
             kernels it applies only to matrices, and everything else is stored and computed in
             float32; otherwise it applies to everything.
         packed: Pack matrices for the native kernels.
+        cache_dtype: See `Model`; None for the type of most computations.
         max_length: Limit of the tokens of a sequence; None for as many as the model has.
         start_reading: When packed weights are read; see `load_weights`.
         draft: Directory of its draft model; None for none. Needs `packed`.
@@ -349,6 +382,7 @@ def load_model(
         weights=weights,
         draft=draft_family,
         dtype=loaded.dtype,
+        cache_dtype=loaded.dtype if cache_dtype is None else cache_dtype,
         weight_dtype=loaded.weight_dtype,
         parameters=loaded.parameters,
         weight_bytes=sum(sizes.values()),
@@ -375,6 +409,7 @@ def weightless_model(spec: ModelSpec) -> Model:
         family=spec.family,
         weights=Weights(weights, DeviceKind.CPU, spec.packed),
         dtype=spec.dtype,
+        cache_dtype=spec.cache_dtype,
         weight_dtype=spec.weight_dtype,
         parameters=spec.parameters,
         draft=spec.draft,

@@ -35,7 +35,7 @@ class LoadedWeights:
 
     Attributes:
         weights: Variables on the device.
-        dtype: Type of caches, and of most computations.
+        dtype: Type of most computations.
         weight_dtype: Type that matrices are stored in.
         parameters: Number of parameters.
     """

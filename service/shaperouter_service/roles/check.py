@@ -31,6 +31,7 @@ from shaperouter_service.models import (
     read_default_options,
     read_family,
     read_transcripts,
+    resolve_cache_dtype,
     resolve_dtype,
 )
 from shaperouter_service.models.encoders import encoder_ladders, is_encoder, read_encoder
@@ -81,6 +82,7 @@ class Setup:
         tls: TLS settings of the public server; None means plain text.
         tokens: File of the clients that may call; None means that anyone may.
         dtype: Data type of the weights.
+        kv_cache_dtype: Data type of caches.
         kernels: Whether to use the native kernels.
         drafts: Directories of draft models, by the names of the models that they propose for.
         slots: Requests that run at the same time, per model.
@@ -100,6 +102,7 @@ class Setup:
     tls: ServerTls | None
     tokens: Path | None
     dtype: Literal["auto"] | DType
+    kv_cache_dtype: Literal["auto", "float32", "bfloat16"]
     kernels: KernelsChoice
     drafts: Mapping[str, Path]
     slots: int
@@ -261,8 +264,15 @@ def _check_model(
         draft = setup.drafts[source.name]
         of_draft = check_draft(source.name, checkpoint, family, draft, packed=packed)
     if DeviceKind.present() is DeviceKind.CPU:
+        cache_dtype = resolve_cache_dtype(setup.kv_cache_dtype, dtype, packed=packed)
         need = MemoryNeed.of(
-            checkpoint, family, dtype=dtype, packed=packed, slots=setup.slots, draft=of_draft
+            checkpoint,
+            family,
+            dtype=dtype,
+            packed=packed,
+            number_bytes=cache_dtype.size,
+            slots=setup.slots,
+            draft=of_draft,
         )
         require_memory({source.name: need}, prefix_cache=setup.prefix_cache_bytes)
     return _check_checkpoint(

@@ -39,7 +39,7 @@ class ServedModel:
         transcripts: How it makes transcripts; None for a model that makes none.
         ladders: The shapes that its graphs can have, if it generates tokens.
         call: How it is called, if it answers once.
-        dtype: Data type of caches and of most computations.
+        dtype: Data type of most computations.
         weight_dtype: Data type of the weight matrices.
         kernels: Instruction set of the native kernels; empty if XLA computes products.
         parameters: Number of parameters.

@@ -19,8 +19,8 @@ class EngineConfig:
 
     Attributes:
         models: Directory of each model, by name.
-        dtype: Type of the weights, and of caches without the native kernels; auto is bfloat16 on a
-            GPU and float32 elsewhere.
+        dtype: Type of the weights; auto is bfloat16 on a GPU and float32 elsewhere.
+        kv_cache_dtype: Type of caches; auto is that of most computations.
         kernels: Whether to use the native kernels on a CPU, if they are installed.
         beam_cover: Whether to compile a graph that covers most beam searches in advance.
         slots: Number of requests without beam search that can run at a time, for each model.
@@ -59,6 +59,7 @@ class EngineConfig:
     queue_limit: int
     compile_threads: int
     max_graphs: int
+    kv_cache_dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     max_length: int | None = None
     kernels: Literal["auto", "off"] = "auto"
     beam_cover: bool = False

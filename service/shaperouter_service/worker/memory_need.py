@@ -4,7 +4,6 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import psutil
 
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
@@ -50,16 +49,26 @@ class MemoryNeed:
         *,
         dtype: DType,
         packed: bool,
+        number_bytes: int,
         slots: int,
         draft: tuple[Checkpoint, Family] | None = None,
     ) -> "MemoryNeed":
-        """Estimates the memory of a model and its draft model from the headers of checkpoints."""
+        """Estimates the memory of a model and its draft model from the headers of checkpoints.
+
+        Args:
+            checkpoint: The checkpoint, opened with `only_headers`.
+            family: Its dimensions.
+            dtype: Type of the weights.
+            packed: Whether weights are packed for the native kernels.
+            number_bytes: Size of a number in a cache.
+            slots: See above.
+            draft: Checkpoint and dimensions of the draft model, if there is one.
+        """
         length = family.max_length
-        computing = np.dtype(np.float32).itemsize if packed or dtype == "float32" else 2
         parts = [(checkpoint, family), *([] if draft is None else [draft])]
         return cls(
             weights=sum(weight_bytes(*part, dtype, packed=packed) for part in parts),
-            position=sum(2 * f.layers * f.heads * f.head_size * computing for _, f in parts),
+            position=sum(2 * f.layers * f.heads * f.head_size * number_bytes for _, f in parts),
             positions=length + family.source_positions(length),
             max_length=length,
             slots=slots,

@@ -22,6 +22,7 @@ from shaperouter_service.models import (
     Model,
     load_model,
     read_family,
+    resolve_cache_dtype,
     resolve_dtype,
 )
 from shaperouter_service.models.call_model import CallModel
@@ -131,6 +132,7 @@ def load_models(
 
     packed = kernels is not None
     dtype = resolve_dtype(config.dtype, packed=packed)
+    cache_dtype = resolve_cache_dtype(config.kv_cache_dtype, dtype, packed=packed)
     for name, directory in directories.items():
         log.info("loading model", model=name, directory=str(directory))
         called = _load_call_model(
@@ -164,6 +166,7 @@ def load_models(
                 family,
                 dtype=dtype,
                 packed=packed,
+                number_bytes=cache_dtype.size,
                 slots=config.slots,
                 draft=of_draft,
             )
@@ -173,6 +176,7 @@ def load_models(
             directory,
             dtype,
             packed=packed,
+            cache_dtype=cache_dtype,
             max_length=config.max_length,
             start_reading=start_reading,
             draft=draft,

@@ -25,6 +25,7 @@ class EngineOptions:
     """Values of `engine_options`, whose help says what each is."""
 
     dtype: Literal["auto", "float32", "bfloat16", "int8", "int4"]
+    kv_cache_dtype: Literal["auto", "float32", "bfloat16"]
     kernels: Literal["auto", "off"]
     slots: int
     max_length: int | None
@@ -91,6 +92,15 @@ engine_options = options_of(
         "bits in groups of 128. int4 weights share a scale in groups of 32; embeddings then stay "
         "in int8. Without the kernels, caches and computations use this type too; bfloat16 is then "
         "slower, and int8 and int4 are not available.",
+    ),
+    option(
+        "--kv-cache-dtype",
+        type=click.Choice(["auto", "float32", "bfloat16"]),
+        default="auto",
+        help="Data type of the keys and values that requests keep. auto is the type of most "
+        "computations, which is float32 on a CPU with the native kernels. There, bfloat16 takes "
+        "half of the memory, and steps of several requests read less; tokens may differ from "
+        "those of float32.",
     ),
     option(
         "--kernels",

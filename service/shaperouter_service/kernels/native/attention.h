@@ -27,8 +27,9 @@ struct Attention {
   size_t size;     // D, of a head
 
   const float* query;   // [R, H * G, Q, D]
-  const float* keys;    // [R, H, T, D], rows `row_stride` numbers apart
-  const float* values;  // As keys.
+  const void* keys;     // [R, H, T, D], rows `row_stride` numbers apart
+  const void* values;   // As keys.
+  bool narrow;          // Keys and values are bfloat16 numbers instead of floats.
   size_t row_stride;    // H * T * D, times the layers that a cache has.
   const int32_t* starts;  // [R], clamped to [0, T], or null for zeros
   const int32_t* ends;    // [R], likewise

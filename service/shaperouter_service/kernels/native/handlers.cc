@@ -67,7 +67,6 @@ namespace {
 using Floats = ffi::Buffer<ffi::F32>;
 using Matrix = ffi::BufferR2<ffi::F32>;
 using Heads = ffi::BufferR4<ffi::F32>;
-using Cache = ffi::Buffer<ffi::F32, 5>;
 using Index = ffi::BufferR0<ffi::S32>;
 using Counts = ffi::BufferR1<ffi::S32>;
 
@@ -174,13 +173,18 @@ bool AreAlike(ffi::Span<const int64_t> some, ffi::Span<const int64_t> others) {
   return std::equal(some.begin(), some.end(), others.begin(), others.end());
 }
 
-// Computes attention of queries [R, H * G, Q, D] over one layer's keys and values [R, L, H, T, D]
-// before the ends [R], with optional starts [R], counts of needed queries [R], visible positions
+// Computes attention of queries [R, H * G, Q, D] over one layer's keys and values [R, L, H, T, D],
+// which are floats or, as integers of 16 bits, bfloat16 numbers, before the ends [R], with optional starts [R], counts of needed queries [R], visible positions
 // [R, Q, T] and bias [R, H * G, Q, T]. The results are [R, H * G, Q, D] and scratch memory [R, H * G, Q, T].
-ffi::Error AttendHeads(XlaPool pool, Heads query, Cache keys, Cache values, Index layer,
-                       Counts starts, Counts ends, Counts counts, ffi::Buffer<ffi::PRED> visible,
-                       Floats bias, ffi::Result<Heads> out, ffi::Result<Heads> shares, float scale, float cap,
-                       bool causal) {
+ffi::Error AttendHeads(XlaPool pool, Heads query, ffi::AnyBuffer keys, ffi::AnyBuffer values,
+                       Index layer, Counts starts, Counts ends, Counts counts,
+                       ffi::Buffer<ffi::PRED> visible, Floats bias, ffi::Result<Heads> out,
+                       ffi::Result<Heads> shares, float scale, float cap, bool causal) {
+  const bool narrow = keys.element_type() == ffi::U16;
+  if (keys.dimensions().size() != 5 || (!narrow && keys.element_type() != ffi::F32) ||
+      values.element_type() != keys.element_type()) {
+    return ffi::Error::InvalidArgument("attend: caches must be [R, L, H, T, D] of F32 or U16");
+  }
   const auto of_query = query.dimensions(), of_keys = keys.dimensions();
   const int64_t rows = of_keys[0], layers = of_keys[1], heads = of_keys[2], length = of_keys[3];
   const int64_t size = of_keys[4], queries = of_query[2];
@@ -196,7 +200,8 @@ ffi::Error AttendHeads(XlaPool pool, Heads query, Cache keys, Cache values, Inde
       static_cast<int64_t>(shares->element_count()) != scores) {
     return ffi::Error::InvalidArgument("attend: operands and results do not fit together");
   }
-  const size_t of_layer = heads * length * size, start = LayerOf(layer, layers) * of_layer;
+  const size_t of_layer = heads * length * size;
+  const size_t start = LayerOf(layer, layers) * of_layer * (narrow ? 2 : 4);  // bytes
   const Attention attention{static_cast<size_t>(rows),
                             static_cast<size_t>(heads),
                             static_cast<size_t>(group),
@@ -204,8 +209,9 @@ ffi::Error AttendHeads(XlaPool pool, Heads query, Cache keys, Cache values, Inde
                             static_cast<size_t>(length),
                             static_cast<size_t>(size),
                             query.typed_data(),
-                            keys.typed_data() + start,
-                            values.typed_data() + start,
+                            static_cast<const char*>(keys.untyped_data()) + start,
+                            static_cast<const char*>(values.untyped_data()) + start,
+                            narrow,
                             layers * of_layer,
                             first == 0 ? nullptr : starts.typed_data(),
                             ends.typed_data(),
@@ -410,8 +416,8 @@ XLA_FFI_DEFINE_HANDLER(kAttend, AttendHeads,
                        ffi::Ffi::Bind()
                            .Ctx<XlaPool>()
                            .Arg<Heads>()
-                           .Arg<Cache>()
-                           .Arg<Cache>()
+                           .Arg<ffi::AnyBuffer>()
+                           .Arg<ffi::AnyBuffer>()
                            .Arg<Index>()
                            .Arg<Counts>()
                            .Arg<Counts>()
