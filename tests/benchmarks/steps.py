@@ -13,7 +13,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,7 @@ from common.checkpoint import Size, make_checkpoint
 from common.paths import WORK
 from shaperouter_service import kernels
 from shaperouter_service.decoding import Batch, DecodeProgram, Options
-from shaperouter_service.models import Model, load_model
+from shaperouter_service.models import DType, Model, load_model, resolve_cache_dtype
 
 ROUNDS = 7
 TOKENS, STEPS = 100, 16
@@ -65,6 +65,7 @@ SUBJECTS = {
         long=4096,
     ),
 }
+CACHES = ("float32", "bfloat16")
 DTYPES = ("int4", "int8", "bfloat16", "float32")
 
 
@@ -77,8 +78,11 @@ def main() -> None:
     arguments = parser.parse_args()
     print(f"Kernels: {kernels.choose('auto')}", flush=True)
     reader = MemoryReader(os.cpu_count() or 1)
-    print("| model | rows | short, ms | long, ms | long ÷ short | floor, ms | short ÷ floor |")
-    print("|---|---|---|---|---|---|---|", flush=True)
+    columns = (
+        "model | caches | rows | short, ms | long, ms | long ÷ short | floor, ms | short ÷ floor"
+    )
+    print(f"| {columns} |")
+    print(f"|{8 * '---|'}", flush=True)
     for name in arguments.only or SUBJECTS:
         subject = SUBJECTS[name]
         subject.make()
@@ -86,14 +90,19 @@ def main() -> None:
             _measure(subject, dtype, reader, arguments.rounds)
 
 
-def _measure(subject: Subject, dtype: str, reader: MemoryReader, rounds: int) -> None:
+def _measure(subject: Subject, dtype: DType, reader: MemoryReader, rounds: int) -> None:
     model = load_model(subject.label, subject.directory, dtype, packed=True)
+    models = {
+        caches: replace(model, cache_dtype=resolve_cache_dtype(caches, dtype, packed=True))
+        for caches in CACHES
+    }
     calls = {
-        (rows, length): _steps(model, rows, length)
+        (caches, rows, length): _steps(models[caches], rows, length)
         for rows in ROWS
+        for caches in CACHES
         for length in (SHORT, subject.long)
     }
-    times: dict[tuple[int, int], list[float]] = {shape: [] for shape in calls}
+    times: dict[tuple[str, int, int], list[float]] = {shape: [] for shape in calls}
     speeds = []
     for _ in range(rounds):
         speeds.append(reader.bytes_per_second())
@@ -102,15 +111,17 @@ def _measure(subject: Subject, dtype: str, reader: MemoryReader, rounds: int) ->
             call()
             times[shape].append((time.perf_counter() - begun) / STEPS)
     for rows in ROWS:
-        read = model.weight_bytes + rows * TOKENS * model.kv_cache_bytes_per_token
-        short, long = times[rows, SHORT], times[rows, subject.long]
-        floors = [read / speed for speed in speeds]
-        print(
-            f"| {subject.label}, {dtype} | {rows} | {1000 * statistics.median(short):.1f} "
-            f"| {1000 * statistics.median(long):.1f} | {_ratio(long, short)} "
-            f"| {1000 * statistics.median(floors):.1f} | {_ratio(short, floors)} |",
-            flush=True,
-        )
+        for caches in CACHES:
+            of_row = TOKENS * models[caches].kv_cache_bytes_per_token
+            floors = [(model.weight_bytes + rows * of_row) / speed for speed in speeds]
+            short, long = times[caches, rows, SHORT], times[caches, rows, subject.long]
+            print(
+                f"| {subject.label}, {dtype} | {caches} | {rows} "
+                f"| {1000 * statistics.median(short):.1f} | {1000 * statistics.median(long):.1f} "
+                f"| {_ratio(long, short)} | {1000 * statistics.median(floors):.1f} "
+                f"| {_ratio(short, floors)} |",
+                flush=True,
+            )
 
 
 def _ratio(times: list[float], others: list[float]) -> str:

@@ -66,9 +66,9 @@ FAMILIES: Mapping[str, type[Family]] = {
 }
 
 DType = Literal["float32", "bfloat16", "int8", "int4"]
-# Types that only the native kernels compute with.
 # Type of caches that hold the bits of bfloat16 numbers.
 NARROW_CACHES = tf.uint16
+# Types that only the native kernels compute with.
 _PACKED_DTYPES: Sequence[DType] = ("int8", "int4")
 # Bytes of a number; those of four bits are with their scales.
 _SIZES: Mapping[DType, float] = {"float32": 4, "bfloat16": 2, "int8": 1, "int4": 0.5 + 2 / 32}
