@@ -20,6 +20,7 @@ COMMON = [
 ENGINE = [
     "--dtype",
     "--kernels",
+    "--kv-cache-dtype",
     "--slots",
     "--max-length",
     "--queue-limit",

@@ -33,6 +33,7 @@ from shaperouter_service.errors import (
     RelayedError,
     RevisionGoneError,
     ServiceError,
+    StillLoadingError,
     StoppingError,
     TextQueueFullError,
     TooManyCallsError,
@@ -78,6 +79,13 @@ ERRORS: list[tuple[ServiceError, int, str, float | None, list[str]]] = [
         "CALL_FAILED",
         None,
         ["sums failed", "matrix sizes", "1023 characters"],
+    ),
+    (
+        StillLoadingError("gpt2", "worker-0 has read 3 of 9 files"),
+        code_pb2.DEADLINE_EXCEEDED,
+        "MODEL_STILL_LOADING",
+        None,
+        ["gpt2", "before the deadline", "3 of 9 files"],
     ),
     (
         FixedModelsError(),
