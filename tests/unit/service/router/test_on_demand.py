@@ -115,6 +115,13 @@ def test_a_load_says_how_far_it_is_and_goes_on_without_its_caller(
     play(scenario, settings=settings)
 
 
+async def index_entry(client: httpx.AsyncClient, name: str) -> dict[str, str]:
+    """A model's entry in the index of the repository."""
+    models = (await client.post("/v2/repository/index")).json()
+    entry: dict[str, str] = next(each for each in models if each["name"] == name)
+    return entry
+
+
 def test_the_index_of_the_repository_shows_a_load(
     http: Callable[..., None], settings: dict[str, Any], until: Until
 ) -> None:
@@ -122,10 +129,8 @@ def test_the_index_of_the_repository_shows_a_load(
         worker.loading_ends.clear()
         waiting = asyncio.ensure_future(router.generate(model="a"))
         await until(lambda: bool(worker.orders))
-        entry: dict[str, str] = {}
-        while entry.get("state") != "LOADING":
-            models = (await client.post("/v2/repository/index")).json()
-            (entry,) = (each for each in models if each["name"] == "a")
+        while (entry := await index_entry(client, "a")).get("state") != "LOADING":
+            pass
         assert entry["reason"] == "worker-0 reads its files"
         worker.loading_ends.set()
         await waiting
@@ -147,24 +152,25 @@ def test_a_model_that_cannot_be_loaded_is_not_tried_for_every_request(
     play(scenario, settings=settings)
 
 
-async def kill_while_loading(worker: FakeWorker, until: Until) -> None:
-    """Kills a worker that has begun to load, and starts it again."""
-    await until(lambda: any(report.progress for report in worker.reports))
-    await worker.kill()
-    worker.models = [describe_model("tiny")]
-    await worker.start()
-    await worker.make_first_graphs()
-
-
 @pytest.mark.parametrize("losses", [1, 2])
 def test_a_load_that_loses_a_worker_is_tried_once_more(
-    play: Play, settings: dict[str, Any], until: Until, losses: int
+    http: Callable[..., None], settings: dict[str, Any], until: Until, losses: int
 ) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
+    async def scenario(client: httpx.AsyncClient, router: Router, worker: FakeWorker) -> None:
+        def failures() -> float:
+            return router.metric("model_changes_total", model="a", result="failed")
+
         worker.loading_ends.clear()
         request = asyncio.ensure_future(router.generate(model="a"))
-        for _ in range(losses):
-            await kill_while_loading(worker, until)
+        for lost in range(1, losses + 1):
+            # The router must know what the worker was doing, and then that it is gone.
+            while (await index_entry(client, "a")).get("state") != "LOADING":
+                pass
+            await worker.kill()
+            await until(lambda lost=lost: failures() == lost)
+            worker.models = [describe_model("tiny")]
+            await worker.start()
+            await worker.make_first_graphs()
         worker.loading_ends.set()
         if losses == 1:
             assert (await request).completion.model == "a"
@@ -174,9 +180,9 @@ def test_a_load_that_loses_a_worker_is_tried_once_more(
         assert "worker-0 was lost while it loaded it" in str(error.details())
         # What may kill workers is not loaded again by the next request.
         assert (await router.error(router.generate(model="a"))).details() == error.details()
-        assert router.metric("model_changes_total", model="a", result="failed") == 2
+        assert failures() == 2
 
-    play(scenario, settings=settings)
+    http(scenario, settings=settings)
 
 
 def test_a_model_that_alone_exceeds_the_memory_is_refused(
