@@ -2,8 +2,9 @@
 
 It sends 10,000 requests by default, over gRPC and over HTTP, to two workers. Each round tries a
 revision as a canary and promotes it, loads and unloads another model, and every second round a
-worker is killed or restarted. One caller names models that are loaded on demand, and of which the
-memory holds one. It fails if a request fails or gets tokens that no revision of its time gives.
+worker is killed or restarted. One caller uses two models that are loaded on demand, while there is
+memory for only one. It fails if a request fails, or gets tokens of a revision that did not serve at
+that time.
 """
 
 import argparse

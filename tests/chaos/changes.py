@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import random
 import threading
 import time
@@ -118,15 +119,20 @@ class Changes:
         rules: Rules,
         sent: Callable[[Outcome | None], None] = lambda _: None,
     ) -> bool:
-        """Sends a request until it succeeds, or for some time; calls `sent` before and after."""
+        """Sends a request to one router after the other until it succeeds, or for some time.
+
+        Calls `sent` before each attempt, and with what has come of it.
+        """
         give_up_at = self._clock() + _PATIENCE
+        routers = itertools.cycle(range(ROUTERS))
         while self._clock() < give_up_at:
             sent(None)
-            outcome = attempt(sample, lines.line(random.randrange(ROUTERS)), self._clock)
+            outcome = attempt(sample, lines.line(next(routers)), self._clock)
             sent(outcome)
             self._report(sample, outcome, rules)
             if outcome.refusal is None or _is_not_found(outcome):
                 return True
+            # As clients do, which the refusal tells when to try again.
             time.sleep(outcome.refusal.retry_after or RETRY)
         return False
 

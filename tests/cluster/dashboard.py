@@ -3,9 +3,9 @@
 Starts the service with two workers, a model that continues text, one that hears, a function, and a
 file of tokens, and a Prometheus that scrapes it with the rules of deploy/; sends requests of many
 shapes, some with beam search, some over their client's limit, one without a token, and a recording;
-ends each worker once under way. Then it tells which queries of the dashboard, which recording rules
-and which metrics have no data, and exits with 1 if any has none. With --save, what panels would
-show is written to a file, of which draw_dashboard.py makes a picture.
+loads a further model and unloads it; and kills each worker once. Then it lists the queries of the
+dashboard, the recording rules and the metrics that have no data, and exits with 1 if there are any.
+With --save, it writes what panels would show to a file, which draw_dashboard.py draws.
 
     make check-dashboard
 """
@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,7 +32,7 @@ import yaml
 from cluster.prometheus import RULES, Prometheus, running
 from harness.dashboard import ANNOTATIONS, PANELS, filled
 from harness.registry import metrics
-from harness.service import Service, serving
+from harness.service import GOLDENS, Service, serving
 from harness.whispers import noise, wav, with_tokenizer
 from shaperouter import Client, ShaperouterError
 
@@ -47,16 +48,19 @@ VARIABLES = {
 
 TOKENS = {"web": "a-token-of-web-0123456789", "batch": "a-token-of-batch-0123456789"}
 
+# A model without a tokenizer, which is loaded while the service runs.
+FURTHER = "gpt2-untied"
+
 # Not Prometheus' own port, where another one may already listen.
 PORT = 19090
 
 
 def write_clients(path: Path) -> None:
-    """Two clients, one of which may have a single request in flight."""
+    """Two clients: one has a limit of a single request in flight, the other is an operator."""
     path.write_text(
         "".join(
             f'[clients.{name}]\nsha256 = ["{hashlib.sha256(token.encode()).hexdigest()}"]\n'
-            + ("max_requests = 1\n" if name == "batch" else "")
+            + ("max_requests = 1\n" if name == "batch" else "operator = true\n")
             for name, token in TOKENS.items()
         ),
         encoding="utf-8",
@@ -83,6 +87,14 @@ def hear(service: Service) -> None:
     """Has a recording transcribed, with the times of its words."""
     with Client(service.address, token=TOKENS["web"]) as client:
         client.transcribe(wav(noise(1.0)), model="hearing", language="l1", word_timestamps=True)
+
+
+def change_models(service: Service) -> None:
+    """Loads a further model, uses it once and unloads it."""
+    with Client(service.address, token=TOKENS["web"]) as client:
+        client.load_model(FURTHER)
+        client.generate([3, 4, 5], model=FURTHER, max_new_tokens=4)
+        client.unload_model(FURTHER)
 
 
 def end_worker(service: Service, name: str) -> None:
@@ -148,7 +160,9 @@ def main(save: Path | None) -> int:
         write_clients(directory / "clients.toml")
         function = directory / "scores"
         subprocess.run([sys.executable, "-m", "harness.save_function", str(function)], check=True)
+        shutil.copytree(GOLDENS / FURTHER, directory / "repository" / FURTHER)
         models = [
+            f"--model-repository={directory / 'repository'}",
             "--model=demo",
             f"--model=hearing={with_tokenizer(directory)}",
             f"--model=scores={function}",
@@ -169,8 +183,11 @@ def main(save: Path | None) -> int:
             until = time.monotonic() + LOAD
             with concurrent.futures.ThreadPoolExecutor(10) as threads:
                 heard = threads.submit(hear, service)
+                changed = threads.submit(change_models, service)
                 for seed in range(8):
                     threads.submit(load, service, until, seed)
+                # A load fails if a worker ends meanwhile.
+                changed.result()
                 # At least one of them has runs then.
                 for name in ("worker-0", "worker-1"):
                     time.sleep(LOAD / 3)

@@ -1,12 +1,11 @@
 """What an image contains: its size, its Debian packages, and its Python packages and licences."""
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from images.engine import CONFINED, podman
+from images.engine import podman, python
 
 # Runs in the image. Many packages have their licence only among their classifiers.
 _LIST = r"""
@@ -57,18 +56,7 @@ class Contents:
 
 def contents_of(image: str, base: str) -> Contents:
     """Lists what an image contains."""
-    listed = json.loads(
-        podman(
-            "run",
-            "--rm",
-            *CONFINED,
-            "--network=none",
-            "--entrypoint=/opt/shaperouter/bin/python",
-            image,
-            "-c",
-            _LIST,
-        )
-    )
+    listed = python(image, _LIST)
     size = _size(image)
     return Contents(
         size=size,

@@ -4,12 +4,14 @@ Buildah builds, podman and runc run; all are Debian packages without a daemon. P
 control groups of its own file system, which hosts without systemd have, too.
 """
 
+import json
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 # Debian packages by the program that each is needed for.
 PACKAGES = ("buildah", "podman", "runc", "mmdebstrap")
@@ -76,6 +78,24 @@ def podman(*arguments: str) -> str:
         EngineError: It has failed.
     """
     return output_of("podman", "--runtime=runc", "--cgroup-manager=cgroupfs", *arguments)
+
+
+def python(image: str, program: str, *options: str) -> Any:
+    """What a Python program prints as JSON in a confined container without a network.
+
+    Args:
+        image: The image, which has the environment of the service.
+        program: Its source.
+        options: Further options of the container.
+
+    Raises:
+        EngineError: It has failed.
+    """
+    printed = podman(
+        "run", "--rm", *CONFINED, *options, "--network=none",
+        "--entrypoint=/opt/shaperouter/bin/python", image, "-c", program,
+    )  # fmt: skip
+    return json.loads(printed)
 
 
 def build(dockerfile: Path, tag: str, context: Path, arguments: Sequence[str]) -> None:

@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from images.engine import CONFINED, EngineError, podman, say
+from images.engine import CONFINED, EngineError, podman, python, say
 
 # Seconds that a worker may take to load its model and compile its first graphs, and a process to
 # end once it is asked to.
@@ -28,7 +28,7 @@ print(json.dumps({
     "capabilities": int(status["CapEff"], 16) | int(status["CapBnd"], 16),
     "may_gain_privileges": status["NoNewPrivs"] != "1",
     "written": [each for each in ("/", "/opt/shaperouter", "/etc", "/var/tmp") if writes(each)],
-    "unwritten": [each for each in DIRECTORIES if not writes(each)],
+    "unwritten": [each for each in ("/tmp", *VOLUMES) if not writes(each)],
     "pip": [each for each in ("pip", "setuptools")
             if os.path.exists(f"/usr/local/lib/python3.11/site-packages/{each}")],
 }))
@@ -49,7 +49,7 @@ def permitted(base: str) -> None:
         raise EngineError(
             f"{error}\nThis machine does not let containers run: the kernel needs mount, PID and "
             "network namespaces, overlayfs and control groups, and this process needs the right "
-            "to make them (in a container, most often --privileged)."
+            "to make them (in a container, usually --privileged)."
         ) from error
 
 
@@ -63,20 +63,7 @@ def look(image: str, volumes: tuple[str, ...]) -> None:
     Raises:
         EngineError: It may do more than it should, or less than it needs.
     """
-    directories = ("/tmp", *volumes)  # noqa: S108 (the container's)
-    found = json.loads(
-        podman(
-            "run",
-            "--rm",
-            *CONFINED,
-            *_mounts(volumes),
-            "--network=none",
-            "--entrypoint=/opt/shaperouter/bin/python",
-            image,
-            "-c",
-            _LOOK.replace("DIRECTORIES", repr(directories)),
-        )
-    )
+    found = python(image, _LOOK.replace("VOLUMES", repr(volumes)), *_mounts(volumes))
     expected = {
         "user": "65532:65532", "capabilities": 0, "may_gain_privileges": False, "written": [],
         "unwritten": [], "pip": [],

@@ -46,8 +46,8 @@ MIN_IDLE = 1.0
 # Seconds between two looks for idle models.
 INTERVAL = 1.0
 
-# Attempts to load a model that another router changes at the same time; and to load one if workers
-# are lost meanwhile, of which the first may have been restarted for any reason.
+# Attempts to load a model that another router changes at the same time, and attempts if workers are
+# lost meanwhile. A single loss proves nothing: a worker may have been restarted for any reason.
 ATTEMPTS, ATTEMPTS_AFTER_LOSS = 3, 2
 
 log = structlog.get_logger(__name__)
@@ -86,7 +86,7 @@ class OnDemand:
     async def ensure(self, name: str, deadline: float | None) -> None:
         """Loads a model that is not served, if the repository has it; other names are left alone.
 
-        All callers that name it wait for the same load, which goes on if they leave.
+        All callers that name it wait for the same load. It continues even if all of them leave.
 
         Args:
             name: The requested name; no alias.

@@ -6,7 +6,6 @@ import io
 import json
 import re
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -15,13 +14,11 @@ from dockerfile_parse import DockerfileParser
 
 from harness.manifests import BUILDS, workloads
 from harness.tools import tool
+from images.contents import unlike_lock
 
 ROOT = Path(__file__).parents[3]
 DOCKER = ROOT / "deploy" / "docker"
 ROLES = ["router", "worker"]
-sys.path.append(str(DOCKER))
-from images.contents import unlike_lock  # noqa: E402
-
 LOCKS = [ROOT / "service" / "router.lock", ROOT / "service" / "worker.lock", *DOCKER.glob("*.lock")]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,7 +17,9 @@ from grpc_health.v1 import health_pb2
 
 from harness.fake_model import SLOTS, describe_model
 from shaperouter.v1 import model_pb2
+from shaperouter_service.errors import StartupError
 from shaperouter_service.routing.deployments import Target
+from shaperouter_service.serving import repository
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
@@ -62,6 +65,23 @@ async def answers(router: Router, model: str, count: int = 40) -> Counter[tuple[
 def used(worker: FakeWorker) -> list[str]:
     """What the worker's runs called the model."""
     return [request.model for request in worker.requests]
+
+
+def test_a_load_waits_for_file_descriptors(
+    play: Play, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhausted(path: Path) -> str:
+        raise StartupError(f"cannot read {path}") from OSError(errno.EMFILE, "Too many open files")
+
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(repository, "model_digest", exhausted)
+            error = await router.error(load(router, "tiny", "tiny-2"))
+        assert error.code() is StatusCode.RESOURCE_EXHAUSTED
+        assert "no file descriptors left" in str(error.details())
+        await load(router, "tiny", "tiny-2")
+
+    play(scenario, settings=settings)
 
 
 def test_requests_get_a_revision_once_every_worker_has_it(
