@@ -7,10 +7,11 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -19,6 +20,9 @@ from harness.waiting import TIMEOUT, wait_until
 GOLDENS = Path(__file__).parents[1] / "goldens"
 LOCAL = "127.0.0.1:0"
 # Services do not share it with the engines of tests, since they compile with a user's settings.
+# Times that a worker is killed until the signal comes before the end of a run.
+ATTEMPTS = 10
+Answer = TypeVar("Answer")
 CACHE = Path(__file__).parents[2] / "build" / "test-cache" / "services"
 
 
@@ -138,6 +142,30 @@ class Service(Daemon):
     def worker_pid(self) -> int:
         """The newest worker process."""
         return int(self.events("worker started")[-1]["pid"])
+
+    def losing_worker(self, run: Callable[[Callable[[], None]], Answer]) -> Iterator[Answer]:
+        """Kills the worker in the midst of a run, and again until a run goes on in a new worker.
+
+        A fast run may end before the signal comes, since what it sends takes a while to arrive.
+
+        Args:
+            run: Sends requests, kills the worker by calling its argument, and returns the answers.
+
+        Yields:
+            Each run's answers.
+        """
+        before = self.resumed()
+        for _ in range(ATTEMPTS):
+            pid = self.worker_pid()
+            yield run(partial(os.kill, pid, signal.SIGKILL))
+            if self.resumed() > before:
+                return
+            wait_until(lambda lost=pid: self.worker_pid() != lost)
+        raise AssertionError(f"no run went on in a new worker in {ATTEMPTS} attempts")
+
+    def resumed(self) -> float:
+        """Number of runs that went on in another worker because theirs was lost."""
+        return self.metric("shaperouter_runs_resumed_total", reason="lost")
 
     def metrics(self) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
         """All samples of /metrics, by name and labels."""

@@ -1,9 +1,7 @@
 """The built-in model as users see it: text in, text out, equal to the reference."""
 
 import json
-import os
-import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,9 +13,6 @@ from shaperouter import Client, FinishReason
 EXPECTED = json.loads((GOLDENS / "demo.json").read_text(encoding="utf-8"))
 # Long enough to be caught in the middle, and with an end token that does not come up.
 ENDLESS = {"max_new_tokens": 500, "eos_token_ids": [EXPECTED["vocab_size"] - 1]}
-
-# On a machine with much else to do, a stream may have ended before its worker is killed.
-ATTEMPTS = 3
 
 
 @pytest.fixture(scope="module")
@@ -78,21 +73,18 @@ def test_a_worker_killed_in_mid_stream_is_restarted_and_costs_a_pause(
 ) -> None:
     whole = demo_client.generate("TensorFlow is", **ENDLESS)
     made = demo.metric("shaperouter_graph_compiles_total")
-    for times in range(1, 1 + ATTEMPTS):
-        pid = demo.worker_pid()
+
+    def streamed(kill: Callable[[], None]) -> tuple[list[int], str]:
         with demo_client.stream("TensorFlow is", **ENDLESS) as stream:
-            first = next(stream)
-            os.kill(pid, signal.SIGKILL)
-            tokens = [*first.token_ids, *(token for delta in stream for token in delta.token_ids)]
-        assert tokens == list(whole.token_ids)
-        assert stream.result.text == whole.text
-        demo.wait_for_log("worker died", count=times)
-        if demo.metric("shaperouter_runs_resumed_total", reason="lost") == 1:
-            break
-        # The stream ended before the test saw its first token.
-        demo.wait_until_ready(count=1 + times)
-    assert demo.metric("shaperouter_runs_resumed_total", reason="lost") == 1
-    assert demo.worker_pid() != pid
+            tokens = list(next(stream).token_ids)
+            kill()
+            for delta in stream:
+                tokens += delta.token_ids
+        return tokens, stream.result.text
+
+    for answer in demo.losing_worker(streamed):
+        assert answer == (list(whole.token_ids), whole.text)
+    assert demo.resumed() == 1
     assert demo.wait_for_log("worker died")["reason"] == "SIGKILL"
     # What the dead worker counted stays counted.
     wait_until(lambda: demo.metric("shaperouter_graph_compiles_total") >= made + 2)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from shaperouter import (
     Client,
     InvalidArgumentError,
     ModelKind,
+    TranscribedSegment,
     TranscriptionOptions,
     TranscriptionProgress,
 )
@@ -256,12 +255,15 @@ def test_a_transcription_continues_after_a_lost_worker(client: Client, hearing: 
     recording = wav(noise(LONG_SECONDS))
     expected = client.transcribe(recording, model="hearing", **BY_WINDOWS).segments
     assert len(expected) > LONG_SECONDS
-    with client.transcribe_stream(recording, model="hearing", **BY_WINDOWS) as stream:
-        segments = [next(stream)]
-        os.kill(hearing.worker_pid(), signal.SIGKILL)
-        segments += stream
-    assert tuple(segments) == expected
-    assert hearing.events("run resumed", reason="lost")
+
+    def transcribed(kill: Callable[[], None]) -> tuple[TranscribedSegment, ...]:
+        with client.transcribe_stream(recording, model="hearing", **BY_WINDOWS) as stream:
+            first = next(stream)
+            kill()
+            return (first, *stream)
+
+    for segments in hearing.losing_worker(transcribed):
+        assert segments == expected
 
 
 def test_a_transcription_over_http_continues_after_a_lost_worker(
@@ -269,27 +271,29 @@ def test_a_transcription_over_http_continues_after_a_lost_worker(
 ) -> None:
     hearing.wait_until_ready()
     recording = wav(noise(LONG_SECONDS))
-    resumed = len(hearing.events("run resumed", reason="lost"))
     expected = client.transcribe(recording, model="hearing", **BY_WINDOWS)
     # JSON has no infinity, but a form's texts do.
     fields = {name: str(value).lower() for name, value in BY_WINDOWS.items()}
     del fields["temperatures"]
     fields |= {"model": "hearing", "stream": "true", "temperatures[]": "0"}
-    events = []
-    with httpx.stream(
-        "POST",
-        f"{hearing.http_url}/v1/audio/transcriptions",
-        data=fields,
-        files={"file": recording},
-        timeout=120,
-    ) as response:
-        for line in response.iter_lines():
-            if not line.startswith("data: {"):
-                continue
-            if not events:
-                os.kill(hearing.worker_pid(), signal.SIGKILL)
-            events.append(json.loads(line.removeprefix("data: ")))
-    *deltas, done = events
-    assert len(deltas) == len(expected.segments)
-    assert "".join(each["delta"] for each in deltas) == done["text"] == expected.text.lstrip()
-    assert len(hearing.events("run resumed", reason="lost")) > resumed
+
+    def events(kill: Callable[[], None]) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        with httpx.stream(
+            "POST",
+            f"{hearing.http_url}/v1/audio/transcriptions",
+            data=fields,
+            files={"file": recording},
+            timeout=120,
+        ) as response:
+            for line in response.iter_lines():
+                if not line.startswith("data: {"):
+                    continue
+                if not found:
+                    kill()
+                found.append(json.loads(line.removeprefix("data: ")))
+        return found
+
+    for *deltas, done in hearing.losing_worker(events):
+        assert len(deltas) == len(expected.segments)
+        assert "".join(each["delta"] for each in deltas) == done["text"] == expected.text.lstrip()
