@@ -11,7 +11,6 @@
 #include "tokens.h"
 #include "xla/ffi/api/ffi.h"
 
-
 namespace ffi = xla::ffi;
 
 namespace shaperouter {
@@ -174,8 +173,9 @@ bool AreAlike(ffi::Span<const int64_t> some, ffi::Span<const int64_t> others) {
 }
 
 // Computes attention of queries [R, H * G, Q, D] over one layer's keys and values [R, L, H, T, D],
-// which are floats or, as integers of 16 bits, bfloat16 numbers, before the ends [R], with optional starts [R], counts of needed queries [R], visible positions
-// [R, Q, T] and bias [R, H * G, Q, T]. The results are [R, H * G, Q, D] and scratch memory [R, H * G, Q, T].
+// which are floats or, as integers of 16 bits, bfloat16 numbers, before the ends [R], with optional
+// starts [R], counts of needed queries [R], visible positions [R, Q, T] and bias [R, H * G, Q, T].
+// The results are [R, H * G, Q, D] and scratch memory [R, H * G, Q, T].
 ffi::Error AttendHeads(XlaPool pool, Heads query, ffi::AnyBuffer keys, ffi::AnyBuffer values,
                        Index layer, Counts starts, Counts ends, Counts counts,
                        ffi::Buffer<ffi::PRED> visible, Floats bias, ffi::Result<Heads> out,

@@ -8,24 +8,53 @@
 namespace shaperouter {
 namespace {
 
-// Work that threads share. A thread of the pool may start when all work is done and the caller has
-// returned, so jobs are never freed, and a job is reused only when every thread has left it.
+// Threads of larger pools share spans.
+constexpr size_t kMaxSpans = 16;
+
+// Part of a range, of which its threads take the pieces in their order.
+struct alignas(64) Span {
+  std::atomic<size_t> next{0};  // Where the next piece begins.
+  size_t end = 0;
+};
+
+// Work that threads share. Each thread has a span of its own: pieces that it takes follow each
+// other, so that it reads memory as one stream, and it begins the next piece with what has been
+// prefetched beyond the last. Then it helps with the spans of others.
+//
+// A thread of the pool may start when all work is done and the caller has returned, so jobs are
+// never freed, and a job is reused only when every thread has left it.
 struct alignas(64) Job {
   std::atomic<size_t> users{0};
-  std::atomic<size_t> next{0};       // Where the next piece begins.
+  std::atomic<size_t> started{0};     // Threads that have begun to work.
   std::atomic<size_t> unfinished{0};  // Elements of the range that are not done.
-  size_t count = 0;
   size_t piece = 0;
   void (*body)(const void*, size_t, size_t) = nullptr;
   const void* context = nullptr;
+  size_t span_count = 0;
+  Span spans[kMaxSpans];
+
+  void Divide(size_t count, size_t threads) {
+    const size_t pieces = (count + piece - 1) / piece;
+    span_count = std::min(threads, kMaxSpans);
+    for (size_t span = 0; span < span_count; ++span) {
+      spans[span].next.store(pieces * span / span_count * piece, std::memory_order_relaxed);
+      spans[span].end = std::min(pieces * (span + 1) / span_count * piece, count);
+    }
+    started.store(0, std::memory_order_relaxed);
+    unfinished.store(count, std::memory_order_relaxed);
+  }
 
   void Work() {
-    for (;;) {
-      const size_t begin = next.fetch_add(piece, std::memory_order_relaxed);
-      if (begin >= count) return;
-      const size_t end = std::min(begin + piece, count);
-      body(context, begin, end);
-      unfinished.fetch_sub(end - begin, std::memory_order_release);
+    const size_t own = started.fetch_add(1, std::memory_order_relaxed);
+    for (size_t turn = 0; turn < span_count; ++turn) {
+      Span& span = spans[(own + turn) % span_count];
+      for (;;) {
+        const size_t begin = span.next.fetch_add(piece, std::memory_order_relaxed);
+        if (begin >= span.end) break;
+        const size_t end = std::min(begin + piece, span.end);
+        body(context, begin, end);
+        unfinished.fetch_sub(end - begin, std::memory_order_release);
+      }
     }
   }
 
@@ -70,10 +99,8 @@ void ForPieces(const Pool& pool, size_t count, size_t piece,
     if (count > 0) body(context, 0, count);
     return;
   }
-  job->next.store(0, std::memory_order_relaxed);
-  job->unfinished.store(count, std::memory_order_relaxed);
-  job->count = count;
   job->piece = piece;
+  job->Divide(count, 1 + helpers);
   job->body = body;
   job->context = context;
   for (size_t helper = 0; helper < helpers; ++helper) {
