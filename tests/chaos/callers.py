@@ -17,7 +17,8 @@ from chaos.stage import ROUTERS, Stage
 from harness.certificates import HOST
 from shaperouter import DeadlineError, ShaperouterError, UnavailableError
 
-CALLERS = 24
+# Enough to fill the workers' batches while some wait for a silent connection.
+CALLERS = 48
 # Maximum seconds between two requests of a caller, and seconds after an error that does not say
 # when to try again.
 PAUSE, RETRY = 0.05, 0.5

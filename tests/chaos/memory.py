@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,8 +34,8 @@ def exhausted(pid: int, name: str) -> Iterator[None]:
     """Inside of the context, the system kills the process once it needs some more memory."""
     own = own_group()
     assert own is not None
-    group = own / f"chaos-{name}"
-    group.mkdir()
+    # Another campaign may run beside this one, with processes of the same names.
+    group = Path(tempfile.mkdtemp(prefix=f"chaos-{name}-", dir=own))
     try:
         # What it has stays charged to the group that it comes from.
         (group / "memory.limit_in_bytes").write_text(str(_LEFT))
