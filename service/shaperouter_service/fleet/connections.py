@@ -82,9 +82,14 @@ class Connections:
         }
         self.drop_idle_links()
 
-    async def changes(self) -> AsyncIterator[None]:
-        """Yields at once, and then whenever the catalog has changed, until `end_changes`."""
-        while not self.changes_ended:
+    async def changes(self, *, while_draining: bool = False) -> AsyncIterator[None]:
+        """Yields at once, and then whenever the catalog has changed, until `end_changes`.
+
+        Args:
+            while_draining: Whether to go on after `end_changes`, for a background loop that ends
+                by itself.
+        """
+        while while_draining or not self.changes_ended:
             changed = self._changed
             yield
             await changed.wait()

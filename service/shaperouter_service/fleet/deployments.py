@@ -23,6 +23,9 @@ log = structlog.get_logger(__name__)
 async def deploying(fleet: Fleet, prepare: Callable[[Deployment], Awaitable[None]]) -> None:
     """Inside the context, follows the deployments that workers report, and sends them to others.
 
+    A router that drains goes on with it: requests under way need the revisions on workers that
+    start meanwhile, and it may be the last process that knows what was loaded.
+
     Args:
         fleet: The workers.
         prepare: Prepares the router for the revisions of a deployment; raises a StartupError if it
@@ -30,7 +33,7 @@ async def deploying(fleet: Fleet, prepare: Callable[[Deployment], Awaitable[None
             loaded.
     """
     deployer = _Deployer(fleet, prepare)
-    async for _ in fleet.changes():
+    async for _ in fleet.changes(while_draining=True):
         with survive_errors("deploying"):
             await deployer.follow()
             await deployer.tell()

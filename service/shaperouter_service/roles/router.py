@@ -159,6 +159,7 @@ async def run_router(
             spent_budgets,
             # Local workers get distinct names.
             contextlib.nullcontext() if processes else warning_of_shared_names(fleet),
+            contextlib.AsyncExitStack() as until_drained,
             stopped_at_end(server, drain, grace=config.grace),
         ):
             port = listen(server, config.listen, tls=config.tls)
@@ -178,8 +179,8 @@ async def run_router(
                 http_doors = [OPEN_INFERENCE, CONSOLE] if config.console else [OPEN_INFERENCE]
                 app = make_app(core, gate, HttpMetrics(registry), http_doors)
                 await http.enter_async_context(serving(app, listener, tls=config.tls))
+            await until_drained.enter_async_context(deploying(fleet, core.repository.prepare))
             async with (
-                deploying(fleet, core.repository.prepare),
                 _readiness(health, fleet, core.models, config.listen),
                 core.on_demand.unloading() if core.on_demand else contextlib.nullcontext(),
             ):

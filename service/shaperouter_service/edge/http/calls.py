@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager
 from http import HTTPStatus
 from typing import Any, TypeAlias, TypeVar
@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shaperouter_service.auth import bearer_token
 from shaperouter_service.edge.http.errors import ErrorBody, HttpError, error_body, error_response
-from shaperouter_service.errors import ServiceError
+from shaperouter_service.errors import ServiceError, StoppingError
 from shaperouter_service.serving.call import CLIENT_ID_KEY, Call
 from shaperouter_service.serving.gate import Gate
 from shaperouter_service.telemetry import tracing
@@ -81,7 +81,7 @@ class Endpoint:
 
         with self._metrics.counted(request.method, self._path, lambda: status):
             try:
-                with self._passed(call, request):
+                with self._passed(call, request), _refused_at_the_end():
                     response = await self._answer(request, call)
                     await response(scope, receive, sending)
             except ServiceError as error:
@@ -101,6 +101,22 @@ class Endpoint:
             is_work=self._is_work,
             for_operators=self._for_operators,
         )
+
+
+@contextlib.contextmanager
+def _refused_at_the_end() -> Iterator[None]:
+    """Refuses a request that the server cancels, as its grace has passed.
+
+    Raises:
+        StoppingError: The server has cancelled the request.
+    """
+    try:
+        yield
+    except asyncio.CancelledError:
+        # The server cancels a task once, and then waits for its answer.
+        if task := asyncio.current_task():
+            task.uncancel()
+        raise StoppingError from None
 
 
 # The status that servers log for callers who have left.

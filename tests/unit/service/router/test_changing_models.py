@@ -323,6 +323,30 @@ def test_a_worker_that_joins_gets_what_was_loaded(
     play(scenario, workers=2, settings=settings)
 
 
+def test_a_router_that_drains_tells_workers_that_start_what_was_loaded(
+    play: Play, settings: dict[str, Any], until: Until
+) -> None:
+    """It may be the last process of the service that knows."""
+
+    async def scenario(router: Router, *workers: FakeWorker) -> None:
+        model = await load(router, "tiny", "tiny-2")
+        revision = f"tiny@{model.revision[:12]}"
+        for worker in workers:
+            worker.script = [worker.hold]
+        stream = router.stream(model="tiny")
+        await until(lambda: any(worker.running for worker in workers))
+        (idle,) = [worker for worker in workers if not worker.running]
+        router.stop.set()
+        await idle.kill()
+        idle.models = [describe_model("tiny")]
+        idle.orders.clear()
+        await idle.start()
+        await until(lambda: revision in [each.name for each in idle.models])
+        stream.cancel()
+
+    play(scenario, workers=2, settings=settings, grace=10.0)
+
+
 async def start_with_revisions(router: Router, workers: Sequence[FakeWorker], until: Until) -> None:
     """Starts workers of which each has other files of the model."""
     for worker in workers:

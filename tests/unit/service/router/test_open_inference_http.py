@@ -16,7 +16,7 @@ import pytest
 
 from harness.fake_model import describe_encoder, describe_function
 from shaperouter_service.auth import token_digest
-from shaperouter_service.edge.http import event_stream
+from shaperouter_service.edge.http import event_stream, server
 from shaperouter_service.errors import DeadlyRequestError, OverloadedError
 
 if TYPE_CHECKING:
@@ -474,3 +474,23 @@ def test_requests_count_against_the_limit_of_their_client(
         assert (await call).status_code == 200
 
     http(scenario, settings={"tokens": tokens})
+
+
+@pytest.mark.parametrize("path", [GENERATE, "/v1/completions"])
+def test_what_outlasts_the_grace_of_a_stop_is_refused_with_a_time_to_try_again(
+    http: Callable[..., None], until: Until, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr(server, "_FLUSH", 0.1)
+    body = TEXT if path == GENERATE else {"model": "tiny", "prompt": "A"}
+
+    async def scenario(client: httpx.AsyncClient, router: Router, worker: FakeWorker) -> None:
+        worker.script = [worker.hold]
+        answer = asyncio.create_task(client.post(path, json=body))
+        await until(lambda: worker.running == 1)
+        router.stop.set()
+        response = await answer
+        assert response.status_code == 503
+        assert int(response.headers["retry-after-ms"]) > 0
+        assert "the service is being stopped" in response.text
+
+    http(scenario)
