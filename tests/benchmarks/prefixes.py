@@ -44,6 +44,7 @@ def main() -> None:
     parser.add_argument(
         "--every", type=int, default=5, help="how many requests share for one that reads all"
     )
+    parser.add_argument("--slots", type=int, default=1, help="slots of each engine (default: 1)")
     arguments = parser.parse_args()
     name, directory = arguments.model, BUILD / "gpt2-small"
     if name == "gpt2":
@@ -51,7 +52,7 @@ def main() -> None:
     else:
         make_shape(QWEN3)
         directory = QWEN3.checkpoint
-    keeping, reading = (_bench(name, directory, size) for size in (MEMORY, 0))
+    keeping, reading = (_bench(name, directory, size, arguments.slots) for size in (MEMORY, 0))
     rng = np.random.default_rng(0)
     common = _tokens(rng, COMMON)
     _request(keeping, name, [*common, *_tokens(rng, OWN)], NEW_TOKENS)
@@ -86,8 +87,8 @@ def main() -> None:
         print(f"  {label}: keeping {keeps:.1f}, not {reads:.1f}, median of ratios {ratio:.4f}")
 
 
-def _bench(name: str, directory: Path, memory: int) -> Bench:
-    bench = Bench({name: directory}, slots=1, max_length=MAX_LENGTH, prefix_cache_bytes=memory)
+def _bench(name: str, directory: Path, memory: int, slots: int) -> Bench:
+    bench = Bench({name: directory}, slots=slots, max_length=MAX_LENGTH, prefix_cache_bytes=memory)
     long = Case(prompt_tokens=COMMON + OWN, new_tokens=NEW_TOKENS)
     stranger = Case(prompt_tokens=STRANGER_PROMPT, new_tokens=STRANGER_TOKENS)
     bench.make_tight(name, [long], [stranger])

@@ -71,6 +71,22 @@ def test_what_is_kept_does_not_change_with_the_row_it_was_kept_from(model: Model
         np.testing.assert_array_equal(kept.numpy()[0], old)
 
 
+def test_rows_that_were_written_in_place_are_kept_and_copied_as_they_are(
+    model: Model, filled: Caches
+) -> None:
+    caches, keys = _random(model, Shape(3, 2 * BLOCK)), _keys(0, 2)
+    caches.copy_row(1, filled, 1)
+    cache = _cache(caches, 2)
+    cache.keep(NAME, keys, caches, 1)
+    alone = Caches(model, Shape(1, 2 * BLOCK))
+    alone.copy_row(0, caches, 1)
+    blocks = zip(*cache.blocks(NAME, keys), strict=True)
+    for parts, copy, source in zip(blocks, alone.tokens, filled.tokens, strict=True):
+        expected = cached(source)[1:, :, :, : 2 * BLOCK]
+        np.testing.assert_array_equal(tf.concat(parts, axis=3), expected)
+        np.testing.assert_array_equal(cached(copy), expected)
+
+
 def test_a_long_prompt_of_one_request_does_not_displace_what_many_begin_with(
     filled: Caches,
 ) -> None:

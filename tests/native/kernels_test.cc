@@ -5,6 +5,7 @@
 // it is found; rows and results begin at odd addresses.
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <condition_variable>
 #include <cstdio>
@@ -21,6 +22,7 @@
 
 #include "attend.h"
 #include "multiply.h"
+#include "parallel.h"
 #include "tokens.h"
 
 namespace {
@@ -617,6 +619,20 @@ void InstructionSetsAgree(const Kernels& kernels, const Pool& pool) {
   }
 }
 
+// Every element of a range is in one piece.
+void EveryPieceOnce(const Pool& pool) {
+  for (const size_t count : {0, 1, 2, 7, 16, 40, 1000}) {
+    for (const size_t piece : {1, 3, 8, 2000}) {
+      std::vector<std::atomic<int>> times(count);
+      shaperouter::ForPieces(pool, count, piece, [&](size_t begin, size_t end) {
+        CHECK(begin < end && end <= count);
+        for (size_t at = begin; at < end; ++at) ++times[at];
+      });
+      for (const auto& each : times) CHECK(each == 1);
+    }
+  }
+}
+
 void SeveralAtATime(const Kernels& kernels, const Pool& pool) {
   std::vector<std::thread> callers;
   for (unsigned caller = 0; caller < 4; ++caller) {
@@ -753,7 +769,9 @@ void NormsOfEveryWidth(const Kernels& kernels, const Pool& pool) {
 }  // namespace
 
 int main() {
-  Threads two(2), one(1);
+  // The last has more threads than a range has spans.
+  Threads two(2), one(1), many(20);
+  for (const Pool& pool : {two.pool(), one.pool(), many.pool(), kNoThreads}) EveryPieceOnce(pool);
   for (auto runnable = shaperouter::RunnableKernels(); *runnable != nullptr; ++runnable) {
     const Kernels& kernels = **runnable;
     std::printf("%s\n", kernels.name);

@@ -12,6 +12,7 @@ import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from shaperouter_service.decoding.tf_internals import (
@@ -114,16 +115,24 @@ class Caches:
     def copy_row(self, row: int, other: "Caches", other_row: int) -> None:
         """Copies a row from other caches, as many of its positions as fit."""
         handles = [*self.tokens, *self.source]
-        _copy_row(len(handles), self._model.cache_dtype)(
+        _copy_row(len(handles), self._model.cache_dtype, from_several=other.shape.rows > 1)(
             tf.constant(row), tf.constant(other_row), *handles, *other.tokens, *other.source
         )
 
     def copy_block(self, row: int, start: int, length: int) -> list[tf.Tensor]:
         """Copies some positions of tokens of a row: a tensor [1, L, H, length, D] of each cache."""
-        block: Sequence[tf.Tensor] = _copy_block(len(self.tokens), length, self._model.cache_dtype)(
-            tf.constant(row), tf.constant(start), *self.tokens
-        )
-        return list(block)
+        # Of each [L, H, length] of the row, the place of its numbers: [1, L, H, length, 4].
+        family = self._model.family
+        layers = family.layers if self._model.weights.is_packed else 1
+        places = np.ix_([row], range(layers), range(family.heads), range(start, start + length))
+        indices = tf.constant(np.stack(np.broadcast_arrays(*places), axis=-1), tf.int32)
+        # Eager, because the operation cannot infer shapes in a trace.
+        return [
+            tf.raw_ops.ResourceGatherNd(
+                resource=handle, indices=indices, dtype=self._model.cache_dtype
+            )
+            for handle in self.tokens
+        ]
 
     def load_blocks(self, row: int, blocks: Sequence[Sequence[tf.Tensor]]) -> None:
         """Overwrites the positions of tokens of a row: with blocks from the first on, then zeros.
@@ -192,13 +201,15 @@ def prepare(model: Model) -> None:
     shape = Shape(rows=1, length=1, source_length=min(1, model.family.max_source_length))
     caches = Caches(model, shape)
     caches.copy_row(0, caches, 0)
+    caches.copy_row(0, Caches(model, shape._replace(rows=2)), 0)
     # A change to the same shape would do nothing.
     caches.reshape([0], shape._replace(length=BLOCK))
-    if not caches.source:
-        caches.copy_block(0, 0, BLOCK)
 
 
 # XLA compiles none of these: they fill and copy, with shapes known only at run time.
+#
+# Once rows have been written into a variable in place, TensorFlow copies all of it whenever an
+# operation reads it as a tensor. So parts of several rows are gathered from the variable itself.
 
 
 @functools.cache
@@ -229,12 +240,19 @@ def _reshape(caches: int, dtype: tf.DType) -> tf.types.experimental.ConcreteFunc
 
 
 @functools.cache
-def _copy_row(caches: int, dtype: tf.DType) -> tf.types.experimental.ConcreteFunction:
+def _copy_row(
+    caches: int, dtype: tf.DType, *, from_several: bool
+) -> tf.types.experimental.ConcreteFunction:
     def copy_row(row: tf.Tensor, source_row: tf.Tensor, *handles: tf.Tensor) -> None:
         for handle, source in zip(handles[:caches], handles[caches:], strict=True):
             length = variable_shape(handle)[3]
-            # [1, L, H, T, D]
-            values = read_variable(source, dtype)[source_row : source_row + 1]
+            # [1, L, H, T, D]; a sole row is read where it is.
+            if from_several:
+                values = tf.raw_ops.ResourceGather(
+                    resource=source, indices=source_row[tf.newaxis], dtype=dtype
+                )
+            else:
+                values = read_variable(source, dtype)
             values = values[:, :, :, :length]
             lacking = length - tf.shape(values)[3]
             # A whole row is one copy of memory; assigning part of it takes ten times as long.
@@ -247,27 +265,6 @@ def _copy_row(caches: int, dtype: tf.DType) -> tf.types.experimental.ConcreteFun
     scalar = tf.TensorSpec([], tf.int32)
     return tf.function(copy_row, autograph=False).get_concrete_function(
         scalar, scalar, *_handle_specs(2 * caches)
-    )
-
-
-@functools.cache
-def _copy_block(
-    caches: int, length: int, dtype: tf.DType
-) -> tf.types.experimental.ConcreteFunction:
-    def copy_block(row: tf.Tensor, start: tf.Tensor, *handles: tf.Tensor) -> list[tf.Tensor]:
-        # [1, L, H, length, D]
-        return [
-            tf.slice(
-                read_variable(handle, dtype),
-                tf.stack([row, 0, 0, start, 0]),
-                [1, -1, -1, length, -1],
-            )
-            for handle in handles
-        ]
-
-    scalar = tf.TensorSpec([], tf.int32)
-    return tf.function(copy_block, autograph=False).get_concrete_function(
-        scalar, scalar, *_handle_specs(caches)
     )
 
 

@@ -182,10 +182,7 @@ def parts(*, tiny: bool = False) -> list[Part]:
         entries=[_ours("int8"), *int8],
         workloads=_decoder_workloads(qwen3),
         compares=False,
-        goals=[
-            Goal(kind=Kind.GREEDY, others=int8, limit=1.0),
-            Goal(kind=Kind.EIGHT, others=int8, limit=0.9),
-        ],
+        goals=[Goal(kind=kind, others=int8, limit=0.75) for kind in (Kind.GREEDY, Kind.EIGHT)],
     )
     seq2seq = Part(
         name=Name.BART,
