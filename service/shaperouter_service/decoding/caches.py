@@ -121,17 +121,16 @@ class Caches:
 
     def copy_block(self, row: int, start: int, length: int) -> list[tf.Tensor]:
         """Copies some positions of tokens of a row: a tensor [1, L, H, length, D] of each cache."""
-        # Of each [L, H, length] of the row, the place of its numbers: [1, L, H, length, 4].
-        family = self._model.family
-        layers = family.layers if self._model.weights.is_packed else 1
-        places = np.ix_([row], range(layers), range(family.heads), range(start, start + length))
-        indices = tf.constant(np.stack(np.broadcast_arrays(*places), axis=-1), tf.int32)
         # Eager, because the operation cannot infer shapes in a trace.
         return [
             tf.raw_ops.ResourceGatherNd(
-                resource=handle, indices=indices, dtype=self._model.cache_dtype
+                resource=handle,
+                indices=_places(row, of_cache[1], of_cache[2], start, length),
+                dtype=self._model.cache_dtype,
             )
-            for handle in self.tokens
+            for handle, of_cache in zip(
+                self.tokens, token_shapes(self._model, self._shape), strict=True
+            )
         ]
 
     def load_blocks(self, row: int, blocks: Sequence[Sequence[tf.Tensor]]) -> None:
@@ -157,6 +156,12 @@ class Caches:
                 tf.raw_ops.ResourceScatterUpdate(
                     resource=handle, indices=tf.constant([row]), updates=values
                 )
+
+
+def _places(row: int, layers: int, heads: int, start: int, length: int) -> tf.Tensor:
+    """The indices of some positions of a row in all layers and heads: [1, L, H, length, 4]."""
+    axes = np.ix_([row], range(layers), range(heads), range(start, start + length))
+    return tf.constant(np.stack(np.broadcast_arrays(*axes), axis=-1), tf.int32)
 
 
 def _zeros(shapes: Sequence[Sequence[int]], dtype: tf.DType) -> list[tf.Tensor]:
