@@ -20,7 +20,7 @@ from harness.waiting import TIMEOUT, wait_until
 GOLDENS = Path(__file__).parents[1] / "goldens"
 LOCAL = "127.0.0.1:0"
 # Services do not share it with the engines of tests, since they compile with a user's settings.
-# Times that a worker is killed until the signal comes before the end of a run.
+# Maximum number of attempts to kill a worker before its run has ended.
 ATTEMPTS = 10
 Answer = TypeVar("Answer")
 CACHE = Path(__file__).parents[2] / "build" / "test-cache" / "services"
@@ -144,15 +144,15 @@ class Service(Daemon):
         return int(self.events("worker started")[-1]["pid"])
 
     def losing_worker(self, run: Callable[[Callable[[], None]], Answer]) -> Iterator[Answer]:
-        """Kills the worker in the midst of a run, and again until a run goes on in a new worker.
+        """Kills the worker during a run, and repeats this until a new worker has continued a run.
 
-        A fast run may end before the signal comes, since what it sends takes a while to arrive.
+        A fast run may end before it is interrupted, because its output arrives with a delay.
 
         Args:
-            run: Sends requests, kills the worker by calling its argument, and returns the answers.
+            run: Sends requests, calls its argument to kill the worker, and returns the answers.
 
         Yields:
-            Each run's answers.
+            The answers of each attempt.
         """
         before = self.resumed()
         for _ in range(ATTEMPTS):
@@ -161,10 +161,10 @@ class Service(Daemon):
             if self.resumed() > before:
                 return
             wait_until(lambda lost=pid: self.worker_pid() != lost)
-        raise AssertionError(f"no run went on in a new worker in {ATTEMPTS} attempts")
+        raise AssertionError(f"no new worker continued a run in {ATTEMPTS} attempts")
 
     def resumed(self) -> float:
-        """Number of runs that went on in another worker because theirs was lost."""
+        """Number of runs that another worker continued because theirs was lost."""
         return self.metric("shaperouter_runs_resumed_total", reason="lost")
 
     def metrics(self) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:

@@ -86,8 +86,8 @@ class Connections:
         """Yields at once, and then whenever the catalog has changed, until `end_changes`.
 
         Args:
-            while_draining: Whether to go on after `end_changes`, for a background loop that ends
-                by itself.
+            while_draining: Whether to continue after `end_changes`, for a caller that is cancelled
+                in the end.
         """
         while while_draining or not self.changes_ended:
             changed = self._changed

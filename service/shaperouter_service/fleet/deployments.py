@@ -23,8 +23,8 @@ log = structlog.get_logger(__name__)
 async def deploying(fleet: Fleet, prepare: Callable[[Deployment], Awaitable[None]]) -> None:
     """Inside the context, follows the deployments that workers report, and sends them to others.
 
-    A router that drains goes on with it: requests under way need the revisions on workers that
-    start meanwhile, and it may be the last process that knows what was loaded.
+    It keeps doing so while the router drains. Unfinished requests may move to workers that have
+    just started and need the loaded revisions, and no other process may know which these are.
 
     Args:
         fleet: The workers.

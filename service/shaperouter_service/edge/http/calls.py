@@ -105,7 +105,7 @@ class Endpoint:
 
 @contextlib.contextmanager
 def _refused_at_the_end() -> Iterator[None]:
-    """Refuses a request that the server cancels, as its grace has passed.
+    """Refuses a request that the server cancels because its grace is over.
 
     Raises:
         StoppingError: The server has cancelled the request.

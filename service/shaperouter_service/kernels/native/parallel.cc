@@ -11,15 +11,15 @@ namespace {
 // Threads of larger pools share spans.
 constexpr size_t kMaxSpans = 16;
 
-// Part of a range, of which its threads take the pieces in their order.
+// Part of a range. Threads take its pieces in order.
 struct alignas(64) Span {
   std::atomic<size_t> next{0};  // Where the next piece begins.
   size_t end = 0;
 };
 
-// Work that threads share. Each thread has a span of its own: pieces that it takes follow each
-// other, so that it reads memory as one stream, and it begins the next piece with what has been
-// prefetched beyond the last. Then it helps with the spans of others.
+// Work that threads share. Each thread begins with a span of its own, whose pieces are adjacent: it
+// reads memory as one stream, and the beginning of the next piece has already been prefetched. Then
+// it helps with the spans of others.
 //
 // A thread of the pool may start when all work is done and the caller has returned, so jobs are
 // never freed, and a job is reused only when every thread has left it.

@@ -314,13 +314,18 @@ def test_a_worker_that_joins_gets_what_was_loaded(
     async def scenario(router: Router, *workers: FakeWorker) -> None:
         model = await load(router, "tiny", "tiny-2")
         revision = f"tiny@{model.revision[:12]}"
-        await workers[1].kill()
-        workers[1].models = [describe_model("tiny")]
-        workers[1].orders.clear()
-        await workers[1].start()
+        await restart(workers[1])
         await until(lambda: [each.name for each in workers[1].models] == [revision])
 
     play(scenario, workers=2, settings=settings)
+
+
+async def restart(worker: FakeWorker) -> None:
+    """Kills a worker and starts it with the model that it is configured with."""
+    await worker.kill()
+    worker.models = [describe_model("tiny")]
+    worker.orders.clear()
+    await worker.start()
 
 
 def test_a_router_that_drains_tells_workers_that_start_what_was_loaded(
@@ -337,10 +342,7 @@ def test_a_router_that_drains_tells_workers_that_start_what_was_loaded(
         await until(lambda: any(worker.running for worker in workers))
         (idle,) = [worker for worker in workers if not worker.running]
         router.stop.set()
-        await idle.kill()
-        idle.models = [describe_model("tiny")]
-        idle.orders.clear()
-        await idle.start()
+        await restart(idle)
         await until(lambda: revision in [each.name for each in idle.models])
         stream.cancel()
 
