@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from harness.transcripts import END, TOKENS, transcript
-from shaperouter.v1 import worker_pb2
+from shaperouter.v1 import generation_pb2, worker_pb2
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.speech.transcription import TranscriptSettings
 from shaperouter_service.wire import models as wire_models
@@ -46,7 +46,9 @@ async def transcribes(worker: FakeWorker) -> None:
         has_transcript=True,
     )
     model.ladders.CopyFrom(wire_models.LADDERS.to_message(ladders))
-    end = worker_pb2.RunCompletion(finish_reason=1, no_speech_probability=0.25)
+    end = worker_pb2.RunCompletion(
+        finish_reason=generation_pb2.FINISH_REASON_EOS, no_speech_probability=0.25
+    )
     worker.script = [
         worker.stall(),
         worker.tokens(*transcript(0.0, " hello", 1.0), END),
@@ -58,7 +60,10 @@ async def transcribes(worker: FakeWorker) -> None:
         if request.HasField("alignment"):
             timed = len(request.token_ids) - request.alignment.prefix_tokens - 1
             aligned = worker_pb2.AlignedTokens(places=range(timed + 1), logprobs=[-0.5] * timed)
-            return [worker_pb2.RunResponse(completion=worker_pb2.RunCompletion(aligned=aligned))]
+            completion = worker_pb2.RunCompletion(
+                finish_reason=generation_pb2.FINISH_REASON_EOS, aligned=aligned
+            )
+            return [worker_pb2.RunResponse(completion=completion)]
         rules = request.options.transcript
         if rules.HasField("least_first"):
             return [worker.tokens(rules.least_first), worker_pb2.RunResponse(completion=end)]
