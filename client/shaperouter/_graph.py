@@ -58,13 +58,14 @@ class Graph:
         trace_seconds: Time spent tracing, in seconds.
         compile_seconds: Time of each successful compilation, without tracing.
         stall_seconds: How long requests waited for its compilation.
-        device_seconds: Device time of each call that served requests.
+        device_seconds: Device time of each call that served requests, by the device's own clock if
+            it has one.
         error: Why it failed or, if it is cold, why it was refused when its turn came; otherwise
             empty.
         loads: Number of times it was loaded from the cache on disk instead of being compiled.
         load_seconds: Time of those loads, in seconds.
-        step_seconds: Device time of one step, or of one piece of prompts, in seconds: a moving
-            average; 0 until measured.
+        step_seconds: Time of one step, or of one piece of prompts, in seconds, by the host's clock:
+            a moving average; 0 until measured.
         missed_seconds: Device time lost because it was missing, in seconds: larger graphs ran in
             its place, or several in turn.
         padded_seconds: Device time that it spent on padding which a smaller graph would have
@@ -74,6 +75,8 @@ class Graph:
         left_seconds: Expected time until it is ready, in seconds; 0 unless it is queued, tracing or
             compiling.
         before_ready: Whether its worker makes it before it is ready to serve.
+        overhead_seconds: Time of the calls that served requests beyond their device time, in
+            seconds; None if the device has no clock of its own, as CPUs.
     """
 
     signature: Signature
@@ -96,6 +99,7 @@ class Graph:
     retry_seconds: float
     left_seconds: float = 0.0
     before_ready: bool = False
+    overhead_seconds: float | None = None
 
     @property
     def has_ended(self) -> bool:

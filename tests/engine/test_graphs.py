@@ -1,5 +1,6 @@
 """Graphs update their caches in place and do not grow with layers, by XLA's compiled module."""
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -9,6 +10,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.compiler.xla.service import hlo_pb2
 
+from harness.clocks import graphs_read_a_clock
 from harness.engine import GOLDENS
 from shaperouter_service import kernels
 from shaperouter_service.decoding import DecodeProgram, EncodeProgram, PrefillProgram
@@ -108,6 +110,12 @@ PROGRAMS: dict[str, Callable[[Model], Program]] = {
     "decode_beams": lambda model: DecodeProgram(
         "d", model, rows=ROWS, beams=4, length=DECODE_LENGTH
     ),
+    "prefill_pieces_timed": lambda model: PrefillProgram(
+        "p", model, rows=ROWS, length=120, piece=PIECE
+    ),
+    "decode_timed": lambda model: DecodeProgram(
+        "d", model, rows=ROWS, beams=1, length=DECODE_LENGTH
+    ),
 }
 ALL = [(name, packed) for name in PROGRAMS for packed in (False, True)]
 # If a prompt is read whole, every layer's keys and values are computed, then written.
@@ -126,7 +134,9 @@ def loaded(name: str, *, packed: bool) -> Model:
 
 @functools.cache
 def compiled_program(name: str, *, packed: bool) -> Compiled:
-    return Compiled(PROGRAMS[name](loaded("gpt2-odd-heads", packed=packed)))
+    model = loaded("gpt2-odd-heads", packed=packed)
+    with graphs_read_a_clock() if name.endswith("_timed") else contextlib.nullcontext():
+        return Compiled(PROGRAMS[name](model))
 
 
 @pytest.fixture

@@ -124,6 +124,7 @@ def _snapshot() -> Snapshot:
                 compile_seconds=histogram,
                 stall_seconds=histogram,
                 device_seconds=histogram,
+                overhead_seconds=0.0,
             )
         ],
         lanes=[LaneReport(model="demo", beams=1, total_slots=1)],

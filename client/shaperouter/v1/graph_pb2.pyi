@@ -80,7 +80,7 @@ class Histogram(_message.Message):
     def __init__(self, bounds: _Optional[_Iterable[float]] = ..., counts: _Optional[_Iterable[int]] = ..., sum: _Optional[float] = ...) -> None: ...
 
 class Graph(_message.Message):
-    __slots__ = ("signature", "worker", "state", "traces", "compiles", "failures", "trace_seconds", "compile_seconds", "stall_seconds", "device_seconds", "error", "loads", "load_seconds", "step_seconds", "missed_seconds", "padded_seconds", "state_seconds", "retry_seconds", "recent_missed_seconds", "recent_served_seconds", "make_seconds", "would_save_seconds", "left_seconds", "before_ready")
+    __slots__ = ("signature", "worker", "state", "traces", "compiles", "failures", "trace_seconds", "compile_seconds", "stall_seconds", "device_seconds", "error", "loads", "load_seconds", "step_seconds", "missed_seconds", "padded_seconds", "state_seconds", "retry_seconds", "recent_missed_seconds", "recent_served_seconds", "make_seconds", "would_save_seconds", "left_seconds", "before_ready", "overhead_seconds")
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     WORKER_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -105,6 +105,7 @@ class Graph(_message.Message):
     WOULD_SAVE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     LEFT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     BEFORE_READY_FIELD_NUMBER: _ClassVar[int]
+    OVERHEAD_SECONDS_FIELD_NUMBER: _ClassVar[int]
     signature: _signature_pb2.Signature
     worker: str
     state: GraphState
@@ -129,4 +130,5 @@ class Graph(_message.Message):
     would_save_seconds: float
     left_seconds: float
     before_ready: bool
-    def __init__(self, signature: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., worker: _Optional[str] = ..., state: _Optional[_Union[GraphState, str]] = ..., traces: _Optional[int] = ..., compiles: _Optional[int] = ..., failures: _Optional[int] = ..., trace_seconds: _Optional[float] = ..., compile_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., stall_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., device_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., error: _Optional[str] = ..., loads: _Optional[int] = ..., load_seconds: _Optional[float] = ..., step_seconds: _Optional[float] = ..., missed_seconds: _Optional[float] = ..., padded_seconds: _Optional[float] = ..., state_seconds: _Optional[float] = ..., retry_seconds: _Optional[float] = ..., recent_missed_seconds: _Optional[float] = ..., recent_served_seconds: _Optional[float] = ..., make_seconds: _Optional[float] = ..., would_save_seconds: _Optional[float] = ..., left_seconds: _Optional[float] = ..., before_ready: bool = ...) -> None: ...
+    overhead_seconds: float
+    def __init__(self, signature: _Optional[_Union[_signature_pb2.Signature, _Mapping]] = ..., worker: _Optional[str] = ..., state: _Optional[_Union[GraphState, str]] = ..., traces: _Optional[int] = ..., compiles: _Optional[int] = ..., failures: _Optional[int] = ..., trace_seconds: _Optional[float] = ..., compile_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., stall_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., device_seconds: _Optional[_Union[Histogram, _Mapping]] = ..., error: _Optional[str] = ..., loads: _Optional[int] = ..., load_seconds: _Optional[float] = ..., step_seconds: _Optional[float] = ..., missed_seconds: _Optional[float] = ..., padded_seconds: _Optional[float] = ..., state_seconds: _Optional[float] = ..., retry_seconds: _Optional[float] = ..., recent_missed_seconds: _Optional[float] = ..., recent_served_seconds: _Optional[float] = ..., make_seconds: _Optional[float] = ..., would_save_seconds: _Optional[float] = ..., left_seconds: _Optional[float] = ..., before_ready: bool = ..., overhead_seconds: _Optional[float] = ...) -> None: ...

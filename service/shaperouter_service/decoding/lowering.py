@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from shaperouter_service.decoding import caches
 from shaperouter_service.decoding.tf_internals import call_module, read_variable, stablehlo
+from shaperouter_service.kernels import clock_platform, nanoseconds_since, start_clock
 from shaperouter_service.models import DeviceKind, Model
 
 # Platforms that modules run on, by their names in XLA.
@@ -91,6 +92,9 @@ def calling(
 ) -> Callable[..., Any]:
     """Returns a traceable function that runs a module with the program's arguments.
 
+    If the device has a clock of its own, the function returns the results and the nanoseconds that
+    they took, otherwise only the results.
+
     Args:
         lowered: The module.
         model: Model whose weights it runs with.
@@ -104,10 +108,13 @@ def calling(
 
     def call(*arguments: Any) -> Any:
         *inputs, handles = arguments
+        taken, clock = tf.nest.flatten(inputs), clock_platform()
+        if clock is not None:
+            taken, began = start_clock(taken, clock)
         flat = call_module(
             lowered.module,
             [
-                *tf.nest.flatten(inputs),
+                *taken,
                 *(read_variable(handle, model.cache_dtype) for handle in handles),
                 *(model.weights[name].read_value() for name in lowered.weights),
             ],
@@ -116,6 +123,10 @@ def calling(
         )
         results_count = len(flat) - len(written)
         caches.write(handles[: len(written)], flat[results_count:])
-        return tf.nest.pack_sequence_as(results, flat[:results_count])
+        found = tf.nest.pack_sequence_as(results, flat[:results_count])
+        if clock is None:
+            return found
+        # An encoder has no results but caches.
+        return found, nanoseconds_since(began, flat[:results_count] or flat, clock)
 
     return call

@@ -12,6 +12,7 @@ from shaperouter_service.decoding.batch import Batch
 from shaperouter_service.decoding.caches import Shape
 from shaperouter_service.decoding.lowering import Lowered, calling, lower
 from shaperouter_service.decoding.tf_internals import call_flat, named
+from shaperouter_service.kernels import clock_platform
 from shaperouter_service.models import Model
 
 
@@ -33,6 +34,7 @@ class Program(abc.ABC):
         length: T.
         source_length: S; 0 without an encoder.
         traces: How often TensorFlow has run the Python code; more than once is a defect.
+        device_seconds: Time of the latest call by the device's own clock; None without one.
     """
 
     def __init__(
@@ -60,11 +62,13 @@ class Program(abc.ABC):
         self.rows, self.beams, self.length = rows, beams, length
         self.source_length = source_length
         self.traces = 0
+        self.device_seconds: float | None = None
         self._function: Any = None
         self._concrete: Any = None
         # The weights' handles and the structure of the results, both of the loaded function.
         self._captured: Sequence[tf.Tensor] = ()
         self._structure: Any = None
+        self._is_timed = False
 
     @property
     def shape(self) -> Shape:
@@ -128,6 +132,7 @@ class Program(abc.ABC):
         """
         call = calling(lowered, self.model, results=self._results, written=self._written_shapes)
         call.__name__ = self._name
+        self._is_timed = clock_platform() is not None
         self._function = tf.function(call, jit_compile=True, autograph=False)
         concrete = self._function.get_concrete_function(*self._specs, self._handle_specs)
         self._concrete = concrete if name is None else named(concrete, name)
@@ -201,7 +206,12 @@ class Program(abc.ABC):
             argument if isinstance(argument, tf.Tensor) else tf.constant(argument)
             for argument in tf.nest.flatten(arguments)
         ]
-        return call_flat(self._loaded, [*tensors, *self._handles(batch), *self._captured])
+        results = call_flat(self._loaded, [*tensors, *self._handles(batch), *self._captured])
+        if not self._is_timed:
+            return results
+        *results, nanoseconds = results
+        self.device_seconds = int(nanoseconds.numpy()) / 1e9
+        return results
 
 
 class SourceProgram(Program):

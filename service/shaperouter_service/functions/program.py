@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from shaperouter_service.decoding.lowering import PLATFORMS, Lowered, portable
 from shaperouter_service.decoding.tf_internals import call_flat, call_module, named, stablehlo
+from shaperouter_service.kernels import clock_platform, nanoseconds_since, start_clock
 from shaperouter_service.models import DeviceKind
 from shaperouter_service.models.call_model import CallModel
 from shaperouter_service.tensors.checking import Sizes
@@ -34,6 +35,7 @@ class CallProgram:
         model: The model.
         sizes: The static sizes of its axes.
         traces: How often TensorFlow has run the Python code; more than once is a defect.
+        device_seconds: Time of the latest call by the device's own clock; None without one.
     """
 
     def __init__(self, name: str, model: CallModel, sizes: Sizes) -> None:
@@ -48,8 +50,10 @@ class CallProgram:
         self.model = model
         self.sizes = sizes
         self.traces = 0
+        self.device_seconds: float | None = None
         self._concrete: Any = None
         self._captured: Sequence[tf.Tensor] = ()
+        self._is_timed = False
 
     @property
     def label(self) -> str:
@@ -76,6 +80,9 @@ class CallProgram:
         spec = self.model.spec
         tensors = [tf.constant(inputs[each.name]) for each in spec.inputs]
         results = call_flat(self._concrete, [*tensors, *self._captured])
+        if self._is_timed:
+            *results, nanoseconds = results
+            self.device_seconds = int(nanoseconds.numpy()) / 1e9
         return {
             each.name: result.numpy() for each, result in zip(spec.outputs, results, strict=True)
         }
@@ -162,16 +169,21 @@ class CompiledCallProgram(CallProgram):
             lowered: Module of the same model and sizes.
             name: Name of the compiled function; by default a name that is never reused.
         """
-        spec = self.model.spec
+        spec, clock = self.model.spec, clock_platform()
         results = [
             tf.TensorSpec(_shape(each, spec, self.sizes), tf_dtype(each)) for each in spec.outputs
         ]
 
         def call(*tensors: tf.Tensor) -> list[tf.Tensor]:
             weights = (self.model.weights[name] for name in lowered.weights)
-            arguments = [*tensors, *map(_value, weights)]
-            return call_module(lowered.module, arguments, results, PLATFORMS[DeviceKind.present()])
+            taken = list(tensors)
+            if clock is not None:
+                taken, began = start_clock(tensors, clock)
+            arguments = [*taken, *map(_value, weights)]
+            found = call_module(lowered.module, arguments, results, PLATFORMS[DeviceKind.present()])
+            return found if clock is None else [*found, nanoseconds_since(began, found, clock)]
 
+        self._is_timed = clock is not None
         concrete = self._function(call, compiled=True).get_concrete_function(*self._input_specs)
         self._hold(concrete if name is None else named(concrete, name))
 

@@ -89,6 +89,7 @@ def _key(
             # When XLA compiles for a CPU, it divides the work of a graph between the threads.
             "threads": _threads() if device is DeviceKind.CPU else None,
             "device": str(device),
+            "clock": kernels.clock_platform(),
             "accelerators": [
                 _details(accelerator) for accelerator in tf.config.list_physical_devices("GPU")
             ],

@@ -40,7 +40,10 @@ class Graph:
         make_seconds: Time that the last build took, or would have taken without the cache; 0 until
             known.
         stall_seconds: Durations of the stalls of requests that waited for it.
-        device_seconds: Durations of the calls that served requests.
+        device_seconds: Durations of the calls that served requests, by the device's own clock if it
+            has one.
+        overhead_seconds: Time of these calls that the device did not compute; None without a clock
+            of its own.
         step_seconds: Moving average of the device time of one step; None until measured.
         missed_seconds: Device time lost because it was not ready.
         recent_missed: The same, with exponential decay.
@@ -69,6 +72,7 @@ class Graph:
         self.make_seconds = 0.0
         self.stall_seconds = Durations(COMPILE_BOUNDS)
         self.device_seconds = Durations(DEVICE_BOUNDS)
+        self.overhead_seconds: float | None = None
         self.step_seconds: float | None = None
         self._newest_steps: deque[float] = deque(maxlen=NEWEST_STEPS)
         self.missed_seconds = 0.0
@@ -130,20 +134,31 @@ class Graph:
         self.missed_seconds += seconds
         self.recent_missed.add(seconds, time.monotonic())
 
-    def record_call(self, seconds: float, steps: int | None = None) -> None:
-        """Records a call that served requests; called by the device thread.
+    def record_call(self, seconds: float, steps: int | None = None) -> float:
+        """Records the latest call of the program, which served requests.
+
+        Called by the device thread. Steps are measured by the host's clock, since requests wait for
+        all of a call.
 
         Args:
-            seconds: Duration of the call.
+            seconds: Duration of the call by the host's clock.
             steps: Number of steps in it; None if the call says nothing about the time of a step.
+
+        Returns:
+            Duration by the device's own clock, if it has one; otherwise the same.
         """
-        self.device_seconds.observe(seconds)
+        on_device = None if self.program is None else self.program.device_seconds
+        if on_device is not None:
+            self.overhead_seconds = (self.overhead_seconds or 0.0) + seconds - on_device
+        device_seconds = seconds if on_device is None else on_device
+        self.device_seconds.observe(device_seconds)
         self.recent_served.add(seconds, time.monotonic())
         if steps is None:
-            return
+            return device_seconds
         newest = seconds / steps
         self._newest_steps.append(newest)
         if self.step_seconds is None:
             self.step_seconds = newest
         else:
             self.step_seconds += NEWEST_WEIGHT * (newest - self.step_seconds)
+        return device_seconds

@@ -17,6 +17,7 @@ class GraphProgram(Protocol):
     """A program: see `decoding.program.Program` and `calls.program.CallProgram`."""
 
     traces: int
+    device_seconds: float | None
 
     @property
     def model(self) -> _Named:

@@ -219,15 +219,16 @@ class GraphTable:
         with self._lock:
             return list(self._graphs.values())
 
-    def record(self, graph: Graph, seconds: float, steps: int | None = None) -> None:
-        """Records a call that served requests; see `Graph.record_call`."""
-        graph.record_call(seconds, steps)
+    def record(self, graph: Graph, seconds: float, steps: int | None = None) -> float:
+        """Records a call that served requests; takes and returns what `Graph.record_call` does."""
+        device_seconds = graph.record_call(seconds, steps)
         self._recorder.served(graph.signature, seconds, steps=steps or 0)
         # Graphs are compared by their undisturbed times: a graph that was measured while the
         # machine was busy would lose to the others and never be measured again.
         if graph.best_step_seconds is not None:
             with self._lock:
                 self._costs.measured(graph.signature, graph.best_step_seconds)
+        return device_seconds
 
     def record_missed_savings(self, asked: Signature, served: Graph, seconds: float) -> None:
         """Records the time that a call lost because its tight cover was not ready.

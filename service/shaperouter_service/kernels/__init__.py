@@ -8,6 +8,7 @@ weights, and the operations that call it. Without the library, XLA computes both
 """
 
 from shaperouter_service.kernels.aligned import aligned, as_aligned
+from shaperouter_service.kernels.clock import clock_platform, nanoseconds_since, start_clock
 from shaperouter_service.kernels.custom_calls import (
     Activation,
     add_norm,
@@ -34,9 +35,12 @@ __all__ = [
     "attend",
     "attend_tokens",
     "choose",
+    "clock_platform",
     "embed",
     "linear",
     "look_up",
+    "nanoseconds_since",
     "pack",
+    "start_clock",
     "sum_tokens",
 ]

@@ -20,14 +20,23 @@ _CALL_MODULE_VERSION = 9
 # Tables of `embed`; the same as kTables in native/tokens.h.
 _TABLES = 3
 
+# Types of elements as StableHLO names them.
 _TYPES = {
-    tf.float32: "f32",
+    tf.bool: "i1",
     tf.bfloat16: "bf16",
+    tf.float16: "f16",
+    tf.float32: "f32",
+    tf.float64: "f64",
+    tf.complex64: "complex<f32>",
+    tf.complex128: "complex<f64>",
     tf.int8: "i8",
+    tf.int16: "i16",
+    tf.int32: "i32",
+    tf.int64: "i64",
     tf.uint8: "ui8",
     tf.uint16: "ui16",
-    tf.int32: "i32",
-    tf.bool: "i1",
+    tf.uint32: "ui32",
+    tf.uint64: "ui64",
 }
 
 
@@ -289,30 +298,54 @@ def _call(
     results: Sequence[tf.TensorSpec],
     attributes: str = "",
 ) -> tf.Tensor:
-    """Calls a kernel and returns its first result."""
+    """Calls a kernel and returns its first result; the others are memory that it works in."""
+    (first,) = native_call(target, operands, results, attributes, kept=1)
+    return first
+
+
+def native_call(
+    target: str,
+    operands: Sequence[tf.Tensor],
+    results: Sequence[tf.TensorSpec],
+    attributes: str = "",
+    *,
+    kept: int,
+    platform: str = "CPU",
+) -> list[tf.Tensor]:
+    """Calls a function of the native library from a graph.
+
+    Args:
+        target: Its name, without the version.
+        operands: Its operands.
+        results: Shapes and types of its results.
+        attributes: Its attributes, in StableHLO.
+        kept: How many of the results to return, from the first.
+        platform: The platform that the graph runs on, by its name in XLA.
+    """
     arguments = ", ".join(f"%{index}: {_type(x)}" for index, x in enumerate(operands))
     names = ", ".join(f"%{index}" for index in range(len(operands)))
     operand_types = ", ".join(_type(x) for x in operands)
     result_types = ", ".join(_type(spec) for spec in results)
     count = f":{len(results)}" if len(results) > 1 else ""
-    first = "%out#0" if count else "%out"
+    returned = ", ".join(f"%out#{index}" if count else "%out" for index in range(kept))
+    returned_types = ", ".join(_type(spec) for spec in results[:kept])
     module = (
-        f"module {{ func.func public @main({arguments}) -> {_type(results[0])} {{\n"
+        f"module {{ func.func public @main({arguments}) -> ({returned_types}) {{\n"
         f"%out{count} = stablehlo.custom_call @{target}_{VERSION}({names}) {{\n"
         f"api_version = 4 : i32, backend_config = {{{attributes}}},\n"
         f"operand_layouts = [{_layouts(operands)}], result_layouts = [{_layouts(results)}]\n"
         f"}} : ({operand_types}) -> ({result_types})\n"
-        f"return {first} : {_type(results[0])} }} }}"
+        f"return {returned} : {returned_types} }} }}"
     )
-    (result,) = xla.call_module(
+    returns: list[tf.Tensor] = xla.call_module(
         operands,
         version=_CALL_MODULE_VERSION,
         module=module,
-        Tout=[results[0].dtype],
-        Sout=[results[0].shape],
-        platforms=["CPU"],
+        Tout=[spec.dtype for spec in results[:kept]],
+        Sout=[spec.shape for spec in results[:kept]],
+        platforms=[platform],
     )
-    return result
+    return returns
 
 
 def _type(tensor: tf.Tensor | tf.TensorSpec) -> str:

@@ -75,9 +75,13 @@ class GraphReport:
         load_seconds: Time of the loads.
         make_seconds: Time from cold to ready without a cache; 0 until known.
         stall_seconds: Seconds that requests waited for it.
-        device_seconds: Device time of each call that served requests.
+        device_seconds: Device time of each call that served requests, by the device's own clock if
+            it has one.
+        overhead_seconds: Time of these calls beyond that; None if the device has no clock of its
+            own.
         error: Why it failed or, if it is cold, why it was refused when its turn came.
-        step_seconds: Device time of one step or piece, a moving average; 0 until measured.
+        step_seconds: Time of one step or piece by the host's clock, a moving average; 0 until
+            measured.
         missed_seconds: Device time lost because it was missing.
         recent_missed_seconds: The recent part of that.
         would_save_seconds: Recent device time that it would have saved since a graph of its lattice
@@ -103,6 +107,7 @@ class GraphReport:
     make_seconds: float = 0.0
     stall_seconds: Histogram = Histogram()
     device_seconds: Histogram = Histogram()
+    overhead_seconds: float | None = None
     error: str = ""
     step_seconds: float = 0.0
     missed_seconds: float = 0.0

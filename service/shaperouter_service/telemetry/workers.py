@@ -96,6 +96,7 @@ class _Totals:
 
     graphs: dict[_Labels, _GraphTotals] = field(default_factory=lambda: defaultdict(_GraphTotals))
     device_seconds: dict[_Labels, _Counts] = field(default_factory=lambda: defaultdict(_Counts))
+    overhead_seconds: dict[_Labels, float] = field(default_factory=lambda: defaultdict(float))
     padding: dict[_Labels, int] = field(default_factory=lambda: defaultdict(int))
     padding_checks: dict[_Labels, int] = field(default_factory=lambda: defaultdict(int))
     proposed: dict[_Labels, int] = field(default_factory=lambda: defaultdict(int))
@@ -111,6 +112,8 @@ class _Totals:
             labels = (s.model, s.kind.value, str(s.rows), s.length_text, str(s.beams))
             self.graphs[labels].add(graph)
             self.device_seconds[*labels, snapshot.device].add(graph.device_seconds)
+            if graph.overhead_seconds is not None:
+                self.overhead_seconds[s.model, s.kind.value] += graph.overhead_seconds
         for lane in snapshot.lanes:
             self.padding[lane.model, "encode"] += lane.encode_padding_tokens
             self.padding[lane.model, "prefill"] += lane.prefill_padding_tokens
@@ -286,6 +289,13 @@ def _counters(totals: _Totals) -> Iterator[Metric]:
         "kind",
     )
     yield _counter(
+        "call_overhead_seconds",
+        "Time of calls of graphs beyond their device time, in seconds: giving the device its work "
+        "and fetching the results. Only of devices that have a clock of their own.",
+        totals.overhead_seconds,
+        "kind",
+    )
+    yield _counter(
         "padding_checks",
         "Calls of functions, and parts of split ones, that were repeated without padding "
         "(--check-padding), by whether the answer was equal or different.",
@@ -316,7 +326,7 @@ def _counters(totals: _Totals) -> Iterator[Metric]:
     )
 
 
-def _counter(name: str, help_text: str, totals: Mapping[_Labels, int], *labels: str) -> Metric:
+def _counter(name: str, help_text: str, totals: Mapping[_Labels, float], *labels: str) -> Metric:
     family = CounterMetricFamily(f"shaperouter_{name}", help_text, labels=["model", *labels])
     for values, count in totals.items():
         family.add_metric(values, count)

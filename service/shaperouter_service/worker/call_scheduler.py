@@ -259,7 +259,7 @@ class CallScheduler:
             return
         ended = time.monotonic()
         seconds = ended - began
-        self._graphs.record(batch.graph, seconds, steps=1)
+        device_seconds = self._graphs.record(batch.graph, seconds, steps=1)
         share = min(1.0, batch.rows / asked.rows) if self.covers.ladders.rows else 1.0
         self.covers.record_missed_savings(asked, batch.graph, seconds, share=share)
         sizes = self.covers.ladders.sizes(batch.graph.signature)
@@ -268,7 +268,12 @@ class CallScheduler:
         if self.checks:
             self.checks.sample(batch.parts, sizes)
         row = 0
-        use = GraphUse(asked=asked, served=batch.graph.signature, calls=1, device_seconds=seconds)
+        use = GraphUse(
+            asked=asked,
+            served=batch.graph.signature,
+            calls=1,
+            device_seconds=device_seconds,
+        )
         ends = []
         for call, part in zip(batch.calls, batch.parts, strict=True):
             results = cut(outputs, self.model.spec, part, row)

@@ -250,7 +250,7 @@ class InputReader:
         with self._watchdog.watching(signature, read):
             program(batch, {run.row: run.source for run in read})
         seconds = time.monotonic() - started
-        self._graphs.record(graph, seconds, steps=1)
+        device_seconds = self._graphs.record(graph, seconds, steps=1)
         self._covers.record_missed_savings(
             together, graph, seconds, share=len(read) / len(same_length)
         )
@@ -259,7 +259,7 @@ class InputReader:
         )
         for run in read:
             run.padded_source_tokens = signature.length
-            run.use(asked, signature, seconds)
+            run.use(asked, signature, device_seconds)
             run.phase = _after_encode(run)
         return seconds
 
@@ -314,14 +314,14 @@ class InputReader:
         # A graph's cost is that of a whole piece. Short pieces count only until it has a cost;
         # otherwise a worker that reads nothing else would never measure one.
         counts = piece.tokens == program.piece or prompts.graph.best_step_seconds is None
-        self._graphs.record(prompts.graph, seconds, steps=1 if counts else None)
+        device_seconds = self._graphs.record(prompts.graph, seconds, steps=1 if counts else None)
         self._covers.record_missed_savings(
             prompts.together, prompts.graph, seconds, share=prompts.share
         )
         prompts.start += piece.tokens
         for run in runs:
             run.padded_prompt_tokens += piece.tokens
-            run.use(prompts.asked, prompts.graph.signature, seconds)
+            run.use(prompts.asked, prompts.graph.signature, device_seconds)
             if new := prompt_logprobs(run, piece):
                 run.scored += len(new.logprobs)
                 run.emit(new)
@@ -355,10 +355,10 @@ class InputReader:
             result = program(batch, {run.row: run.token_ids})
         now = time.monotonic()
         seconds = now - started
-        self._graphs.record(graph, seconds, steps=1)
+        device_seconds = self._graphs.record(graph, seconds, steps=1)
         self._covers.record_missed_savings(asked, graph, seconds, share=1.0)
         self.align_padding_tokens += signature.length - len(run.token_ids)
-        run.use(asked, signature, seconds)
+        run.use(asked, signature, device_seconds)
         run.timings.first_token = now
         self._end(run, Ended(FinishReason.EOS, aligned=aligned(run, result)), now)
         return seconds

@@ -362,16 +362,15 @@ class LaneScheduler:
         now = time.monotonic()
         # A chunk ends early once all its runs have ended.
         made = decoded.steps
-        if fresh:
-            self._graphs.record(graph, now - started)
-        else:
-            self._graphs.record(graph, now - started, steps=made)
+        counted = None if fresh else made
+        device_seconds = self._graphs.record(graph, now - started, steps=counted)
+        if not fresh:
             self.covers.record_missed_savings(asked, graph, now - started, share=share, steps=made)
             used = sum(run.num_beams for run in runs)
             self.decode_padding_tokens += (program.rows * self.beams - used) * made
         self.owed_seconds = max(0.0, self.owed_seconds - (now - began))
         for run in advanced:
-            run.use(asked, graph.signature, now - started)
+            run.use(asked, graph.signature, device_seconds)
             self._adjust(run, batch, decoded)
             self._deliver(run, batch, decoded.logprobs, now)
 

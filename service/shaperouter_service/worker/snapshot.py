@@ -120,6 +120,7 @@ def report_graph(
         make_seconds=graph.make_seconds,
         stall_seconds=graph.stall_seconds.report(),
         device_seconds=graph.device_seconds.report(),
+        overhead_seconds=graph.overhead_seconds,
         error=graph.error,
         step_seconds=graph.step_seconds or 0.0,
         missed_seconds=graph.missed_seconds,

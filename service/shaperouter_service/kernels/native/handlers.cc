@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "attend.h"
+#include "clock.h"
 #include "multiply.h"
 #include "tokens.h"
 #include "xla/ffi/api/ffi.h"
@@ -515,5 +516,5 @@ SHAPEROUTER_EXPORT const char* shaperouter_kernels_register(const XLA_FFI_Api* a
       return "XLA refused its handlers";
     }
   }
-  return nullptr;
+  return shaperouter::RegisterClock(api) ? nullptr : "XLA refused its clock";
 }

@@ -13,7 +13,7 @@
 namespace shaperouter {
 
 // Version of all that graphs and packed weights rely on: names, operands and layouts.
-constexpr int kVersion = 12;
+constexpr int kVersion = 13;
 
 // The functions of one instruction set. Calls for one product, or for one attention, may run in
 // parallel if their ranges do not overlap; all blocks are arranged before the first panel is

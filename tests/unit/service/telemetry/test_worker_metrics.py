@@ -184,6 +184,16 @@ def test_device_seconds_are_apart_by_device(scraped: Scraped) -> None:
     assert sums == {"CPU:0": 3.5, "GPU:0": 0.5}
 
 
+def test_only_devices_with_a_clock_have_an_overhead(scraped: Scraped) -> None:
+    scraped.metrics.observe(snapshot(graph(overhead_seconds=None), device="CPU:0"))
+    name, labels = "shaperouter_call_overhead_seconds_total", {"model": "gpt2", "kind": "prefill"}
+    assert scraped.registry.get_sample_value(name, labels) is None
+    for worker in ("worker-1", "worker-2"):
+        measured = graph(overhead_seconds=0.25)
+        scraped.metrics.observe(snapshot(measured, device="GPU:0", worker=worker))
+    assert scraped.registry.get_sample_value(name, labels) == 0.5
+
+
 def test_counts_of_workers_add_up(scraped: Scraped) -> None:
     scraped.metrics.observe(snapshot(graph(traces=1)))
     scraped.metrics.observe(snapshot(graph(traces=2), worker="worker-1"))

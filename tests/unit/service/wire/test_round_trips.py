@@ -141,6 +141,7 @@ def test_a_snapshot_arrives_as_it_was_sent() -> None:
         make_seconds=2.5,
         stall_seconds=Histogram((0.1,), (1, 2), 4.5),
         device_seconds=Histogram((0.2,), (3, 4), 5.5),
+        overhead_seconds=12.5,
         error="no room",
         step_seconds=3.5,
         missed_seconds=4.5,
