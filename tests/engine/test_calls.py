@@ -127,7 +127,7 @@ def test_a_router_is_told_before_a_suspect_is_computed_alone(bench: CallBench) -
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        repository = ModelRepository(bench.engine, None, NAMES, lambda: None)
+        repository = ModelRepository(bench.engine, None, dict.fromkeys(NAMES, Path()), lambda: None)
         servicer = WorkerServicer(bench.engine, repository, Changes(loop), Drain(), "worker")
         for suspect in (False, True):
             call = WorkerCall(

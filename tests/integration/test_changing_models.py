@@ -115,6 +115,8 @@ def test_a_worker_that_restarts_gets_the_models_that_were_loaded(
     service.wait_for_log("revision ready", count=ready + 2)
     wait_until(lambda: client.model("demo").ready_workers == 2)
     assert client.generate(PROMPTS[0], model="demo", max_new_tokens=NEW_TOKENS).text == expected
+    told = service.events("the files of --model are not served")
+    assert {(line["model"], *line["served"]) for line in told} == {("demo", "second")}
 
 
 def test_a_canary_answers_its_share_and_dies_without_a_lost_request(

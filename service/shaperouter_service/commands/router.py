@@ -35,9 +35,10 @@ from shaperouter_service.commands.options import (
     "--ready-when",
     type=click.Choice(["workers", "listening"]),
     default="workers",
-    help="When probes find the router ready: while every model has a worker (workers), or as soon "
-    "as it listens (listening), which makes requests wait for a worker. Choose listening where "
-    "workers scale to zero: they are started by the requests that wait.",
+    help="When probes find the router ready: once every model has a worker, and then while any "
+    "model has one (workers); or as soon as it listens (listening), which makes requests wait for "
+    "a worker. Choose listening where workers scale to zero: they are started by the requests that "
+    "wait.",
 )
 @worker_tls_options
 def router(

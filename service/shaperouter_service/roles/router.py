@@ -29,6 +29,7 @@ from shaperouter_service.inference.limits import MAX_TENSOR_REQUEST_BYTES
 from shaperouter_service.roles.grpc_doors import GrpcDoors
 from shaperouter_service.roles.lifecycle import stop_signal
 from shaperouter_service.roles.public_ports import warn_of_public_server
+from shaperouter_service.roles.readiness import readiness
 from shaperouter_service.roles.router_config import RouterConfig
 from shaperouter_service.routing.catalog import Catalog
 from shaperouter_service.rpc.health import Health, serving_health
@@ -56,7 +57,6 @@ from shaperouter_service.serving.request_record import RequestRecorder
 from shaperouter_service.serving.transcription.recording_memory import RecordingMemory
 from shaperouter_service.serving.transcription.service import TranscriptionService
 from shaperouter_service.supervision import WorkerProcesses
-from shaperouter_service.system.background import in_background
 from shaperouter_service.system.drain import Drain
 from shaperouter_service.system.process import raise_descriptor_limit
 from shaperouter_service.telemetry.auth import AuthMetrics
@@ -181,7 +181,7 @@ async def run_router(
                 await http.enter_async_context(serving(app, listener, tls=config.tls))
             await until_drained.enter_async_context(deploying(fleet, core.repository.prepare))
             async with (
-                _readiness(health, fleet, core.models, config.listen),
+                readiness(health, fleet, core.models, fleet_metrics, config.listen),
                 core.on_demand.unloading() if core.on_demand else contextlib.nullcontext(),
             ):
                 await server.start()
@@ -280,19 +280,3 @@ def _load_tokenizers(models: Sequence[ModelLocation]) -> dict[str, Tokenizer | N
         if tokenizer is None:
             log.warning("model has no tokenizer: it takes token ids only", model=name)
     return tokenizers
-
-
-@in_background
-async def _readiness(health: Health, fleet: Fleet, models: Models, address: str) -> None:
-    """Reports inside the context whether the router is ready, and not ready at its end."""
-    was_ready = False
-    try:
-        async for _ in fleet.changes():
-            ready = models.ready
-            if ready != was_ready:
-                was_ready = ready
-                health.set_ready(ready)
-                event = "ready" if ready else "not ready: a model has no worker"
-                log.info(event, grpc=address)
-    finally:
-        health.set_ready(False)

@@ -36,8 +36,8 @@ class RouterConfig:
         repository: Directory below which models may be loaded at run time; None if they must not.
         on_demand: Limits of the models that requests load; None if they load none.
         aliases: Further names, and the models that their requests go to, with their shares.
-        ready_without_workers: Whether the service is ready as soon as it listens; else only while
-            every model has a worker.
+        ready_without_workers: Whether the service is ready as soon as it listens; else once every
+            model has a worker, and while one of them has.
     """
 
     models: Sequence[ModelLocation]

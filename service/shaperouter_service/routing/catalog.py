@@ -82,6 +82,8 @@ class Catalog:
         self._models: dict[str, ServedModel] = {}
         # Their descriptions as of this version.
         self._descriptions: dict[str, ServedModel] = {}
+        # Whether every model has had a ready worker at the same time.
+        self._was_complete = False
 
     @property
     def model_names(self) -> Sequence[str]:
@@ -110,6 +112,7 @@ class Catalog:
         self._views[worker] = view
         for model in snapshot.models:
             self._models[model.name] = model
+        self._was_complete = self._was_complete or all(self.ready_workers().values())
 
     def lose(self, worker: WorkerId) -> None:
         """Removes a worker that is no longer connected."""
@@ -162,7 +165,7 @@ class Catalog:
         elif able:
             description = f"must be set; models that can {call}: {known}"
         else:
-            description = f"no model of this service can {call}; its models: {known}"
+            description = f"no model of this service can {call}; its models: {known or 'none'}"
         raise InvalidRequestError.of("model", description)
 
     def target(self, name: str, request_id: str) -> str:
@@ -317,10 +320,20 @@ class Catalog:
             assigned.popleft()
         return assigned
 
+    def ready_workers(self) -> dict[str, int]:
+        """Number of workers that are ready for each model that is not loaded on demand."""
+        models = {name: self.model(self.revisions.main(name)) for name in self.revisions.lasting}
+        return {name: model.ready_workers if model else 0 for name, model in models.items()}
+
     @property
     def ready(self) -> bool:
-        """Whether every model that is not loaded on demand has a worker that is ready for it."""
-        return all(self._is_ready(self.revisions.main(name)) for name in self.revisions.lasting)
+        """Whether requests should come.
+
+        At first, once every model that is not loaded on demand has a ready worker. Later, while one
+        of them has: the other models must not be lost with the last worker of one.
+        """
+        workers = self.ready_workers()
+        return self._was_complete and (any(workers.values()) or not workers)
 
 
 def _joined(view: WorkerView, assignment: Assignment) -> WorkerView:

@@ -68,8 +68,12 @@ class Models:
 
     @property
     def ready(self) -> bool:
-        """Whether every model has a ready worker, or calls may wait for one."""
+        """Whether requests should come; see `Catalog.ready`. Always if they may wait for one."""
         return self._ready_without_workers or self._catalog.ready
+
+    def ready_workers(self) -> dict[str, int]:
+        """Number of workers that are ready for each model that is not loaded on demand."""
+        return self._catalog.ready_workers()
 
     def loaded(self) -> list[ServedModel]:
         """Every model that a worker has loaded, and every alias of one, by name."""

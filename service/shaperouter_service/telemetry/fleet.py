@@ -27,6 +27,7 @@ class FleetMetrics:
 
     Attributes:
         workers: Gauge of connected workers.
+        model_workers: Gauge of ready workers by model.
         workers_lost: Counter by reason: lost, hung or draining.
         runs_resumed: Counter by model and reason: lost, hung or draining.
         deadly_requests: Counter by model.
@@ -39,6 +40,12 @@ class FleetMetrics:
         counter = partial(Counter, registry=registry)
         self.workers = Gauge(
             "shaperouter_workers", "Worker processes that answer the router.", registry=registry
+        )
+        self.model_workers = Gauge(
+            "shaperouter_model_workers",
+            "Workers that are ready to serve a model, of models that are not loaded on demand.",
+            ["model"],
+            registry=registry,
         )
         self.workers_lost = counter(
             "shaperouter_workers_lost",

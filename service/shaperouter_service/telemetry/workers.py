@@ -420,15 +420,17 @@ def _startup(connected: Collection[Snapshot]) -> Metric:
 
 
 def _slots(serving: Iterable[Snapshot]) -> Metric:
-    slots: dict[tuple[str, str], int] = defaultdict(int)
+    slots: dict[tuple[str, str, str], int] = defaultdict(int)
     for worker in serving:
         for lane in worker.lanes:
-            slots[lane.model, "active"] += lane.active_slots
-            slots[lane.model, "free"] += lane.total_slots - lane.active_slots
+            beams = str(lane.beams)
+            slots[lane.model, beams, "active"] += lane.active_slots
+            slots[lane.model, beams, "free"] += lane.total_slots - lane.active_slots
     family = GaugeMetricFamily(
         "shaperouter_slots",
-        "Slots by state: active (a request has it) or free.",
-        labels=["model", "state"],
+        "Slots by the beam width of the requests that get them, and by state: active (a request "
+        "has it) or free.",
+        labels=["model", "beams", "state"],
     )
     for labels, count in slots.items():
         family.add_metric(labels, count)

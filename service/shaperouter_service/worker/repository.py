@@ -8,7 +8,7 @@ older revisions its requests still use. A revision is freed once no router can s
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -70,7 +70,7 @@ class ModelRepository:
         self,
         engine: Engine,
         directory: Path | None,
-        started_with: Collection[str],
+        started_with: Mapping[str, Path],
         on_change: Callable[[], None],
     ) -> None:
         """Starts with the models that the worker was started with.
@@ -78,13 +78,13 @@ class ModelRepository:
         Args:
             engine: Loads and serves models.
             directory: The model repository; None if no models may be loaded.
-            started_with: Names of the models that the worker was started with.
+            started_with: Files of the models that the worker was started with, by name.
             on_change: Called when the deployments or a report have changed.
         """
         self._engine = engine
         self._on_change = on_change
         self._directory = directory
-        self._started_with = frozenset(started_with)
+        self._started_with = started_with
         self._present = set(started_with)
         self._deployments: dict[str, Deployment] = {}
         self._loads: dict[str, _Load] = {}
@@ -128,8 +128,31 @@ class ModelRepository:
     def order(self, orders: Orders) -> None:
         """Takes the orders of a router; `follow` carries them out."""
         self._orders[orders.router] = orders
-        self._deployments = newest(self._deployments, orders.deployments)
+        before, self._deployments = self._deployments, newest(self._deployments, orders.deployments)
+        if not self._engine.warm:
+            # What this worker learns while it starts was loaded before its start.
+            for name in self._deployments.keys() - before.keys():
+                self._warn_of_other_files(self._deployments[name])
         self._on_change()
+
+    def _warn_of_other_files(self, deployment: Deployment) -> None:
+        """Warns if the files that the worker was started with will not be served.
+
+        An operator who changes `--model` after a model was loaded at run time expects them to be.
+        """
+        started = self._started_with.get(deployment.name)
+        served = [revision.location for revision in deployment.serving]
+        if started is None or self._directory is None:
+            return
+        if started.resolve() not in [(self._directory / each).resolve() for each in served]:
+            log.warning(
+                "the files of --model are not served",
+                model=deployment.name,
+                files=str(started),
+                served=served,
+                reason="others were loaded, or the model was unloaded, while the service ran",
+                fix=f"shaperouter load {deployment.name}=DIRECTORY",
+            )
 
     async def follow(self) -> None:
         """Loads and frees models until the worker has those of the deployments."""
@@ -168,7 +191,7 @@ class ModelRepository:
     def _names(self) -> set[str]:
         """The names that this worker serves, or has served."""
         everywhere = {each.name for each in self._deployments.values() if each.everywhere}
-        return everywhere | self._started_with
+        return everywhere | self._started_with.keys()
 
     def _is_due(self, model: str) -> bool:
         load = self._loads.get(model)

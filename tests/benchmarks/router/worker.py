@@ -113,7 +113,7 @@ async def _serve(address: str) -> None:
     server = make_server([SERVICE])
     changes = Changes(asyncio.get_running_loop())
     engine = cast("Engine", InstantEngine(changes))
-    repository = ModelRepository(engine, None, [MODEL], changes.notify)
+    repository = ModelRepository(engine, None, {MODEL: Path()}, changes.notify)
     WorkerServicer(engine, repository, changes, Drain(), "worker-0").add_to(server)
     server.add_generic_rpc_handlers([BareAnswers()])
     listen(server, address)

@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import structlog
 from grpc import StatusCode, aio
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from harness.holding import TOKENS, hold_after
-from harness.router import PATIENCE, deltas, read_events
+from harness.router import PATIENCE, deltas, read_events, wait_until
 from shaperouter.v1 import graph_pb2, model_pb2, signature_pb2
 
 if TYPE_CHECKING:
@@ -115,9 +116,7 @@ def test_each_model_is_served_by_the_workers_that_hold_it(play: Play, until: Unt
         for worker, held in zip(workers, ("large", "small"), strict=True):
             for _ in range(3):
                 assert (await router.generate(model=held)).completion.worker == worker.name
-        # Without its only worker a model is not ready, and so neither is the router.
         await workers[0].kill()
-        await router.wait_for_health("readiness", NOT_SERVING)
         assert (await router.generate(model="small")).completion.worker == workers[1].name
 
     play(scenario, workers=2, models=("large", "small"), started=False)
@@ -141,7 +140,7 @@ def test_graphs_are_those_that_workers_have(play: Play, until: Until) -> None:
         assert await list_graphs(router) == []
         worker.graphs = [worker.graph(worker.signature(16))]
         await worker.change()
-        await until(lambda: router.metric("graphs", state="ready") == 1)
+        await wait_until(lambda: router.metric("graphs", state="ready") == 1)
         assert await list_graphs(router) == worker.graphs
 
     play(scenario)
@@ -153,7 +152,7 @@ def test_graphs_are_in_order_of_shape_and_worker(play: Play, until: Until) -> No
             shapes = [(24, PREFILL), (16, PREFILL), (128, DECODE), (64, DECODE)]
             worker.graphs = [worker.graph(worker.signature(*shape)) for shape in shapes]
             await worker.start()
-        await until(lambda: router.metric("graphs", state="ready") == 8)
+        await wait_until(lambda: router.metric("graphs", state="ready") == 8)
         graphs = await list_graphs(router)
         assert [(graph.signature.length, graph.worker) for graph in graphs] == [
             (64, "worker-0"),
@@ -258,6 +257,27 @@ def test_readiness_goes_with_the_last_worker_and_liveness_stays(play: Play) -> N
         assert await router.health_of("liveness") == SERVING
 
     play(scenario)
+
+
+def test_a_model_without_a_worker_takes_no_other_model_down(play: Play) -> None:
+    async def scenario(router: Router, first: FakeWorker, second: FakeWorker) -> None:
+        for worker, name in ((first, "one"), (second, "two")):
+            worker.models = [model for model in worker.models if model.name == name]
+            await worker.start()
+        await router.wait_for_health("readiness", SERVING)
+        with structlog.testing.capture_logs() as logs:
+            await second.kill()
+            await wait_until(lambda: router.metric("model_workers", model="two") == 0)
+        assert await router.health_of("readiness") == SERVING
+        assert (await router.generate(model="one")).sequences
+        assert router.metric("model_workers", model="one") == 1
+        assert {"model has no worker": "two"}.items() <= {
+            entry["event"]: entry.get("model") for entry in logs
+        }.items()
+        await first.kill()
+        await router.wait_for_health("readiness", NOT_SERVING)
+
+    play(scenario, workers=2, models=["one", "two"], started=False)
 
 
 def test_readiness_comes_back_with_the_worker(play: Play) -> None:

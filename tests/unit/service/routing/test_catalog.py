@@ -273,16 +273,25 @@ def test_an_unknown_name_is_told_with_those_there_are(name: str) -> None:
         Catalog(["gpt2", "demo"]).resolve(name)
 
 
-def test_ready_means_that_every_model_has_a_worker() -> None:
+def test_a_router_becomes_ready_once_every_model_has_a_worker() -> None:
     catalog = Catalog(["gpt2", "demo"])
     states = [catalog.ready]
     catalog.update(snapshot("worker-0", "gpt2"))
     states.append(catalog.ready)
     catalog.update(snapshot("worker-1", "demo"))
     states.append(catalog.ready)
+    assert states == [False, False, True]
+
+
+def test_a_router_stays_ready_while_any_model_has_a_worker() -> None:
+    catalog = Catalog(["gpt2", "demo"])
+    catalog.update(snapshot("worker-0", "gpt2"))
+    catalog.update(snapshot("worker-1", "demo"))
     catalog.lose(WorkerId("worker-0", "1"))
-    states.append(catalog.ready)
-    assert states == [False, False, True, False]
+    assert catalog.ready
+    assert catalog.ready_workers() == {"gpt2": 0, "demo": 1}
+    catalog.lose(WorkerId("worker-1", "1"))
+    assert not catalog.ready
 
 
 def test_a_worker_that_comes_back_without_a_model_does_not_serve_it() -> None:

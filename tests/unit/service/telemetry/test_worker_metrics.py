@@ -391,7 +391,7 @@ def test_metrics_and_labels_are_those_of_the_design(scraped: Scraped) -> None:
         "graphs_room": set(),
         "startup_seconds": {"worker", "phase"},
         "compile_queue_depth": set(),
-        "slots": {"model", "state"},
+        "slots": {"model", "beams", "state"},
         "kv_cache_bytes": {"model"},
         "weight_bytes": {"model", "dtype", "kernels"},
     }
