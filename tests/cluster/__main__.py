@@ -30,6 +30,9 @@ PACKAGES = {
 UNSHARE = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 INSIDE = "--inside"
 
+# Names the commit of the version that stands for the one before.
+BEFORE = "BEFORE"
+
 INTERRUPTED = 130
 
 
@@ -62,7 +65,10 @@ def play() -> int:
     from cluster.day import day
     from cluster.production import Production
     from cluster.story import Story
+    from cluster.version_before import VersionBefore
 
+    # Built before anything runs: it takes a minute, once.
+    before = VersionBefore(os.environ.get(BEFORE, ""))
     # The first process of a namespace is not ended by a signal that it does not handle.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     shutil.rmtree(WORK, ignore_errors=True)
@@ -72,7 +78,7 @@ def play() -> int:
     try:
         production = Production(WORK)
         with production.running():
-            day(production, Story(production.prometheus))
+            day(production, Story(production.prometheus), before)
     except KeyboardInterrupt:
         print("\ntest-cluster: interrupted; nothing runs any more")
         return INTERRUPTED

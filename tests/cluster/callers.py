@@ -1,8 +1,8 @@
 """Users, who call all day, try again where clients should, and notice every wrong token.
 
 Runs as a process on its own host, and exports metrics of requests as users see them. Each answer is
-compared with the answer to the same request in the morning: greedy, sampled with its seed, and by
-beam search.
+compared with the first answer that the same revision of the model gave to the same request: greedy,
+sampled with its seed, and by beam search.
 """
 
 from __future__ import annotations
@@ -26,13 +26,20 @@ from shaperouter import Client, Generation, ShaperouterError
 CALLERS = 6
 PAUSE = 0.4
 
-# Seconds that a user waits for one answer, and tries again before giving up.
-TIMEOUT, PATIENCE = 60.0, 30.0
+# Seconds that a user waits for one answer, also while every worker is lost, and tries again before
+# giving up.
+TIMEOUT, PATIENCE = 120.0, 30.0
 # Seconds until the next try, if the service does not say when.
 RETRY = 0.5
 
+# Digits of a revision that tell it from the others, as in the service's own metrics.
+DIGITS = 12
+
 REQUESTS = Counter(
     "caller_requests", "Requests of users: answered, failed, or wrong.", ["kind", "result"]
+)
+ANSWERS = Counter(
+    "caller_answers", "Answers by the revision of the model that gave them.", ["revision"]
 )
 RETRIES = Counter("caller_retries", "Requests that users sent once more, by the reason.", ["code"])
 STALLED = Counter("caller_stalled", "Requests that waited for a compilation.", ["kind"])
@@ -85,7 +92,7 @@ class Day:
 
     def __init__(self) -> None:
         """Nothing yet."""
-        self._expected: dict[SampleRequest, tuple[int, ...]] = {}
+        self._expected: dict[tuple[SampleRequest, str], tuple[int, ...]] = {}
         self._longest = {LONGEST_STALL: 0.0, LONGEST_REQUEST: 0.0}
         self._lock = threading.Lock()
         for kind in {sample.kind for sample in SAMPLE_REQUESTS}:
@@ -120,9 +127,11 @@ class Day:
     def _look_at(self, sample: SampleRequest, generation: Generation, seconds: float) -> None:
         stall = generation.timings.stall_seconds
         with self._lock:
-            expected = self._expected.setdefault(sample, generation.token_ids)
+            key = sample, generation.revision
+            expected = self._expected.setdefault(key, generation.token_ids)
             self._note(LONGEST_REQUEST, seconds)
             self._note(LONGEST_STALL, stall)
+        ANSWERS.labels(generation.revision[:DIGITS]).inc()
         if stall:
             STALLED.labels(sample.kind).inc()
             tell("request stalled", sample=sample.kind, seconds=stall, worker=generation.worker)

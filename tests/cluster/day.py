@@ -13,9 +13,13 @@ import contextlib
 import time
 from typing import Any
 
+from cluster.callers import DIGITS
 from cluster.pods import PodEndedError
-from cluster.production import MODEL, Production
+from cluster.production import MODEL, NAME, RARE, Production
 from cluster.story import FIRING, Story
+from cluster.version_before import VersionBefore
+from cluster.workloads import at_once
+from harness.waiting import wait_until
 from shaperouter import Client, GraphState
 
 # What shaperouterd exits with if an option or a model is wrong: sysexits.h EX_CONFIG.
@@ -36,16 +40,25 @@ GRAPHS = [
     )
 ]
 
-# Maximum number of workers to kill until one was busy at that moment: requests are short. Seconds
+# Maximum number of workers to kill until one had requests at that moment. Seconds
 # until its counts have been scraped.
 KILLS, SCRAPED = 4, 15.0
 
 ABSENT, MISSES = "ShaperouterAbsent", "ShaperouterCacheMisses"
 LOST, DOWN, RESTARTS = "ShaperouterWorkersLost", "ShaperouterDown", "ShaperouterRestarts"
+NO_WORKERS = "ShaperouterNoWorkers"
+# What may follow an outage, as long as those who waited are not all answered.
+AFTERMATH = {RESTARTS, "ShaperouterSlowFirstToken", "ShaperouterLongQueue", "ShaperouterErrors"}
 
 
-def day(production: Production, story: Story) -> None:
-    """From the first start to the evening."""
+def day(production: Production, story: Story, before: VersionBefore) -> None:
+    """From the first start to the night.
+
+    Args:
+        production: All that runs.
+        story: Tells it.
+        before: The version before this one.
+    """
     first_start(production, story)
     began = time.time()
     rolling_restart(production, story)
@@ -54,7 +67,12 @@ def day(production: Production, story: Story) -> None:
     rotated_certificates(production, story)
     damaged_checkpoint(production, story)
     cut_network(production, story)
+    new_revision(production, story)
+    rare_model(production, story)
     evening(story, began)
+    two_versions(production, story, before)
+    every_worker_lost(production, story)
+    every_router_lost(production, story)
 
 
 def first_start(production: Production, story: Story) -> None:
@@ -67,6 +85,8 @@ def first_start(production: Production, story: Story) -> None:
         production.routers.scale(2)
         story.say("two routers are ready, which found them by name")
         story.wait("each router has all three", "min(shaperouter_workers) == 3")
+        check_doors(production, ready=True)
+        story.say("every door of each router says that it is alive and ready")
         with production.operator() as client:
             first, *_ = {graph.worker for graph in client.graphs()}
             warm(client, workers=[first])
@@ -88,6 +108,15 @@ def warm(client: Client, **where: Any) -> None:
         *_, graphs = steps
     failed = [str(graph.signature) for graph in graphs if graph.state != GraphState.READY]
     assert not failed, f"not made: {failed}"
+
+
+def check_doors(production: Production, *, ready: bool) -> None:
+    """Probes every door of each router, which is alive in any case."""
+    for doors in production.doors():
+        wrong = [probe for probe, holds in doors.alive().items() if not holds]
+        assert not wrong, f"{doors.address} is said not to be alive by {wrong}"
+        wrong = [probe for probe, holds in doors.ready().items() if holds != ready]
+        assert not wrong, f"{doors.address} is said to be ready={not ready} by {wrong}"
 
 
 def rolling_restart(production: Production, story: Story) -> None:
@@ -129,6 +158,10 @@ def lost_worker(production: Production, story: Story) -> None:
         went_on = 'sum(shaperouter_runs_resumed_total{reason="lost"}) > 0'
         for _ in range(KILLS):
             lost = production.busy_worker()
+            # Requests are short: one that is running now would end before the kill.
+            lost.freeze()
+            calls = story.prometheus.value("sum(caller_requests_total)")
+            story.prometheus.wait_until(f"sum(caller_requests_total) > {calls + 10}", timeout=5)
             lost.kill()
             story.say(f"{lost.name} is gone")
             story.wait_for_alert(LOST)
@@ -211,3 +244,121 @@ def evening(story: Story, began: float) -> None:
             "the service itself counted no failure",
             'sum(max_over_time(shaperouter_requests_total{code!~"OK|CANCELLED"}[1h])) == 0',
         )
+
+
+def new_revision(production: Production, story: Story) -> None:
+    title = (
+        "A new revision is loaded while users call: tried on a share, promoted, and rolled back."
+    )
+    with story.chapter(title), production.operator() as client:
+        old = client.load_model(NAME, NAME).revision[:DIGITS]
+        new_one = production.new_checkpoint()
+        canary = client.load_model(NAME, new_one, share=0.2)
+        # What workers were started with has no digits.
+        (new,) = {target.partition("@")[2] for target in canary.targets} - {old, ""}
+        story.wait("a fifth of the users' requests get it", f"{answers(new)} > 0")
+        story.check("the others do not", f"{answers(old)} > 0")
+        client.load_model(NAME, new_one)
+        story.wait("all requests get it", f"{answers(old)} == 0 and {answers(new)} > 0")
+        client.load_model(NAME, NAME)
+        story.wait("none gets it any more", f"{answers(new)} == 0 and {answers(old)} > 0")
+        story.wait(
+            "and its memory is free again",
+            f'absent(shaperouter_weight_bytes{{model="{NAME}@{new}"}})',
+        )
+
+
+def answers(revision: str) -> str:
+    """The rate of answers of a revision."""
+    return f'sum(rate(caller_answers_total{{revision="{revision}"}}[5s]))'
+
+
+def rare_model(production: Production, story: Story) -> None:
+    with (
+        story.chapter("A request names a model that nobody has loaded."),
+        production.operator() as client,
+    ):
+        names = {model.name for model in client.models()}
+        assert RARE not in names, f"it is among {sorted(names)}"
+        client.generate([1, 2, 3], model=RARE, max_new_tokens=4)
+        story.say("it was loaded, and the request was answered")
+        story.wait(
+            "nobody uses it, and it is unloaded",
+            f'sum(shaperouter_model_changes_total{{model="{RARE}",result="idle"}}) > 0',
+        )
+
+
+def two_versions(production: Production, story: Story, before: VersionBefore) -> None:
+    title = (
+        f"Routers, workers and clients are of this version and of the one before, {before.commit}."
+    )
+    with story.chapter(title, may_fire={MISSES}):
+        production.begin_calls(before)
+        story.say("clients of the version before call, too")
+        templates = production.kustomization.apply(MODEL)
+        routers, workers = production.routers, production.workers
+        routers.roll(before.of(templates[routers.name]))
+        story.wait("routers of the version before have workers of this one", TWO)
+        answered(story)
+        routers.roll(templates[routers.name])
+        workers.roll(before.of(templates[workers.name]))
+        story.wait("routers of this version have workers of the one before", TWO)
+        answered(story)
+        workers.roll(templates[workers.name])
+        story.wait("all are of this version again", TWO)
+        answered(story)
+
+
+TWO = "min(shaperouter_workers) == 2 and max(shaperouter_workers) == 2"
+
+
+def answered(story: Story) -> None:
+    """Waits until users of each kind have been answered lately."""
+    story.wait(
+        "users are answered",
+        'min(sum by (kind) (rate(caller_requests_total{result="answered"}[5s]))) > 0',
+    )
+
+
+def every_worker_lost(production: Production, story: Story) -> None:
+    with story.chapter(
+        "At night every worker dies at the same moment.",
+        fire={LOST, DOWN, NO_WORKERS},
+        may_fire=AFTERMATH,
+    ):
+        pods = production.workers.pods
+        for pod in pods:
+            pod.kill()
+        story.wait_for_alert(NO_WORKERS)
+        story.wait_for_alert(DOWN)
+        check_doors(production, ready=False)
+        story.say(
+            "every door of each router says that it is alive, and that no request should come"
+        )
+        for pod in pods:
+            pod.restart()
+        at_once(*(pod.wait_until_ready for pod in pods))
+        story.wait("they are back", TWO)
+        answered(story)
+        wait_until(lambda: all(all(doors.ready().values()) for doors in production.doors()))
+        story.say("every door of each router says that it is ready again")
+
+
+def every_router_lost(production: Production, story: Story) -> None:
+    with story.chapter(
+        "Then every router dies, too, and nothing is left that could answer.",
+        fire={ABSENT, DOWN},
+        may_fire={*AFTERMATH, LOST, NO_WORKERS},
+        requests_fail=True,
+    ):
+        pods = production.routers.pods
+        for pod in pods:
+            pod.kill()
+        story.wait_for_alert(ABSENT)
+        story.wait_for_alert(DOWN)
+        for pod in pods:
+            pod.restart()
+        at_once(*(pod.wait_until_ready for pod in pods))
+        story.wait("they are back", TWO)
+        answered(story)
+        story.wait("and no alert fires any more", f"absent({FIRING})")

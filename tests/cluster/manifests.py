@@ -15,8 +15,14 @@ from harness.manifests import KUBERNETES, Workload, kustomize, of_kind
 # roles, and tokens.
 COMPONENTS = ("models", "shared-cache", "mutual-tls", "tls", "tokens")
 
-# What the operator sets, beside the model: few shapes, so that all are soon compiled.
+# What the operator sets, beside the model: models may be loaded while the service runs and are
+# unloaded once nobody uses them, and there are few shapes, so that all are soon compiled.
+REPOSITORY = {"SHAPEROUTER_MODEL_REPOSITORY": "/models/"}
 SETTINGS = {
+    "shaperouter-router": {
+        "SHAPEROUTER_ON_DEMAND_MEMORY": "100MB",
+        "SHAPEROUTER_IDLE_UNLOAD": "10",
+    },
     "shaperouter-worker": {
         "SHAPEROUTER_SLOTS": "2",
         "SHAPEROUTER_PREFILL_LENGTHS": "16",
@@ -65,7 +71,7 @@ class Kustomization:
         Args:
             model: What is served, as NAME=DIRECTORY.
         """
-        settings = {"shaperouter": {"SHAPEROUTER_MODEL": model}, **SETTINGS}
+        settings = {"shaperouter": {"SHAPEROUTER_MODEL": model, **REPOSITORY}, **SETTINGS}
         ours = Path(os.path.relpath(KUBERNETES, self._directory))
         kustomization = {
             "apiVersion": "kustomize.config.k8s.io/v1beta1",

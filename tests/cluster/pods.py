@@ -123,6 +123,10 @@ class Pod:
         self._process.kill()
         self._process.wait()
 
+    def freeze(self) -> None:
+        """Stops its process where it is; requests may still be sent to it."""
+        self._process.send_signal(signal.SIGSTOP)
+
     def remove(self) -> None:
         """Removes it, whatever it is doing."""
         self.kill()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import shutil
 import socket
 import ssl
@@ -16,12 +17,15 @@ from typing import Any
 
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
+from safetensors.numpy import load_file, save_file
 
 from cluster import dns, prometheus
+from cluster.doors import Doors
 from cluster.manifests import Kustomization
 from cluster.network import Network
 from cluster.pods import METRICS_PORT, Pod
 from cluster.prometheus import RULES, Prometheus, quickened
+from cluster.version_before import VersionBefore
 from cluster.volumes import Secret
 from cluster.workloads import Deployment, StatefulSet, at_once
 from harness.certificates import Authority
@@ -40,7 +44,11 @@ ROUTER_PORT, WORKER_PORT = 50051, 50052
 
 # What is served: tiny, and without an end token.
 CHECKPOINT = GOLDENS / "gpt2-untied"
-MODEL = "small=/models/small"
+NAME = "small"
+MODEL = f"{NAME}=/models/{NAME}"
+
+# What nobody has loaded, until a request names it.
+RARE, RARE_CHECKPOINT = "rare", GOLDENS / "llama"
 
 # How many times faster than a real one the day passes for Prometheus' rules.
 QUICKER = 10
@@ -65,7 +73,8 @@ class Production:
         self._directory = directory
         volumes = directory / "volumes"
         self._models = volumes / "shaperouter-models"
-        shutil.copytree(CHECKPOINT, self._models / "small")
+        shutil.copytree(CHECKPOINT, self._models / NAME)
+        shutil.copytree(RARE_CHECKPOINT, self._models / RARE)
         (volumes / "shaperouter-cache").mkdir(mode=0o700)
         self._outside = Authority(directory / "authorities" / "outside")
         self._inside = Authority(directory / "authorities" / "inside")
@@ -82,6 +91,7 @@ class Production:
         templates = self.kustomization.apply(MODEL)
         self.network = Network()
         self._names = dns.Names()
+        self._callers: list[str] = []
         logs = directory / "logs"
         logs.mkdir()
         shared = {"network": self.network, "names": self._names, "logs": logs}
@@ -108,9 +118,17 @@ class Production:
         ):
             yield
 
-    def begin_calls(self) -> None:
-        """Starts the users."""
-        host = self.network.add(CALLERS)
+    def begin_calls(self, version: VersionBefore | None = None) -> None:
+        """Starts users.
+
+        Args:
+            version: The version of their client; this one by default.
+        """
+        name = f"{CALLERS}-{len(self._callers)}"
+        host = self.network.add(name)
+        search_path = os.environ.get("PYTHONPATH", "")
+        if version is not None:
+            search_path = os.pathsep.join([version.search_path, search_path])
         tokens = self._directory / "tokens.txt"
         tokens.write_text("\n".join(self._tokens[name] for name in USERS), encoding="utf-8")
         command = [
@@ -122,20 +140,30 @@ class Production:
             f"--metrics-port={METRICS_PORT}",
             f"--tokens={tokens}",
         ]
-        with (self._directory / "logs" / "callers.log").open("wb") as log:
+        with (self._directory / "logs" / f"{name}.log").open("wb") as log:
             subprocess.Popen(
                 host.command(command),
+                env={**os.environ, "PYTHONPATH": search_path},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
-        self._names.set(CALLERS, [host.address])
+        self._callers.append(host.address)
+        self._names.set(CALLERS, self._callers)
 
     def operator(self) -> Client:
         """The service, as its operator calls it."""
         address, token = f"{ROUTERS}:{ROUTER_PORT}", self._tokens[OPERATOR]
         return Client(address, ca=self._outside.ca, token=token)
+
+    def doors(self) -> list[Doors]:
+        """The doors of each router."""
+        token = self._tokens[USERS[0]]
+        return [
+            Doors(address=pod.address, name=ROUTERS, ca=self._outside.ca, token=token)
+            for pod in self.routers.pods
+        ]
 
     def roll(self, model: str) -> None:
         """Applies the kustomization with a model: routers and workers are replaced, side by side.
@@ -207,11 +235,21 @@ class Production:
 
     def damage_checkpoint(self) -> str:
         """Puts an incomplete checkpoint beside the good one, and names it as a model."""
-        damaged = self._models / "small-v2"
+        damaged = self._models / f"{NAME}-v2"
         shutil.copytree(CHECKPOINT, damaged)
         shard = max(damaged.glob("*.safetensors"), key=lambda path: path.stat().st_size)
         shard.write_bytes(shard.read_bytes()[: shard.stat().st_size // 2])
-        return "small=/models/small-v2"
+        return f"{NAME}=/models/{damaged.name}"
+
+    def new_checkpoint(self) -> str:
+        """Puts a checkpoint with other weights beside the good one; returns its location."""
+        new = self._models / f"{NAME}-v3"
+        shutil.copytree(CHECKPOINT, new)
+        (file,) = new.glob("model-00003-of-*.safetensors")
+        # Every token is another one.
+        (name, weights), *_ = load_file(file).items()
+        save_file({name: weights[::-1].copy()}, file, {"format": "pt"})
+        return new.name
 
 
 def _scraped(job: str, *services: str) -> dict[str, Any]:
