@@ -184,9 +184,9 @@ def scaler_of(manifests: Sequence[Manifest]) -> Manifest | None:
 
 
 def scales_by_keda(manifests: Sequence[Manifest]) -> bool:
-    """A worker stays, and routers without one get no requests."""
+    """While a worker drains another one stays, and routers without workers get no requests."""
     scaler = scaler_of(manifests)
-    if scaler is None or scaler["spec"]["minReplicaCount"] < 1:
+    if scaler is None or scaler["spec"]["minReplicaCount"] < 2:
         return False
     return all(
         each.options.get("ready_when", "workers") == "workers" for each in serving(manifests)

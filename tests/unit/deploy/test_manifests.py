@@ -184,6 +184,38 @@ def test_its_image_is_of_this_version(workload: Workload) -> None:
     assert workload.container["image"].rpartition(":")[2] == __version__
 
 
+# What operators address, and what happens to pods.
+
+
+@pytest.mark.parametrize("name", BUILDS)
+def test_a_component_label_selects_workloads_and_their_pods(name: str) -> None:
+    for manifest in of_kind(built(name), "Deployment", "StatefulSet"):
+        label = "app.kubernetes.io/component"
+        pods = manifest["spec"]["template"]["metadata"]["labels"]
+        assert manifest["metadata"]["labels"][label] == pods[label]
+
+
+@pytest.mark.parametrize("name", BUILDS)
+def test_a_pod_that_is_not_ready_holds_up_no_drain(name: str) -> None:
+    for budget in of_kind(built(name), "PodDisruptionBudget"):
+        assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+
+@pytest.mark.parametrize("name", [each for each in BUILDS if each != "gateway"])
+def test_a_rollout_of_routers_waits_as_long_as_workers_may_start(name: str) -> None:
+    # Routers are ready only with workers, and a rollout past its deadline counts as failed.
+    probe = workload_of(name, "shaperouter-worker").probes["startupProbe"]
+    routers = workload_of(name, "shaperouter-router").spec
+    assert routers["progressDeadlineSeconds"] > probe["periodSeconds"] * probe["failureThreshold"]
+
+
+@pytest.mark.parametrize("name", [each for each in BUILDS if each != "gateway"])
+def test_recordings_take_half_of_a_routers_memory(name: str) -> None:
+    router = workload_of(name, "shaperouter-router")
+    assert router.container["resources"]["limits"]["memory"] == "1Gi"
+    assert router.options["max_recording_memory"] == 2**29
+
+
 # What manifests name of each other.
 
 
@@ -249,6 +281,9 @@ def test_what_scales_is_there_and_targets_less_than_its_slots(name: str) -> None
     [workload] = [each for each in workloads(name) if each.name == target["name"]]
     if scaler["kind"] == "ScaledObject":
         wanted = scaler["spec"]["triggers"][0]["metadata"]["threshold"]
+        # Without Prometheus a loaded fleet stays as it is.
+        fallback = scaler["spec"]["fallback"]
+        assert (fallback["replicas"], fallback["behavior"]) == (2, "currentReplicasIfHigher")
     else:
         wanted = scaler["spec"]["metrics"][0]["object"]["target"]["averageValue"]
     assert 0 < int(wanted) < int(workload.environment["SHAPEROUTER_SLOTS"])

@@ -23,24 +23,50 @@ app.kubernetes.io/name: shaperouter
 {{- end }}
 {{- end }}
 
-{{/* The settings of all roles, of routers and of workers. */}}
-{{- define "shaperouter.settings" -}}
-{{- $all := include "shaperouter.variables" (.Files.Get "files/shaperouter.env") | fromYaml }}
-{{- $router := include "shaperouter.variables" (.Files.Get "files/router.env") | fromYaml }}
-{{- $worker := include "shaperouter.variables" (.Files.Get "files/worker.env") | fromYaml }}
-{{- $_ := set $all "SHAPEROUTER_MODEL" (include "shaperouter.models" (dict "names" list "context" $)) }}
+{{/* Variables of both roles that come from values other than settings. */}}
+{{- define "shaperouter.common" -}}
+{{- $found := include "shaperouter.variables" (.Files.Get "files/shaperouter.env") | fromYaml }}
 {{- if .Values.tracing.enabled }}
-{{- $all = merge (include "shaperouter.variables" (.Files.Get "files/tracing.env") | fromYaml) $all }}
-{{- $_ := set $all "OTEL_EXPORTER_OTLP_ENDPOINT" .Values.tracing.endpoint }}
+{{- $found = mergeOverwrite $found (include "shaperouter.variables" (.Files.Get "files/tracing.env") | fromYaml) }}
+{{- $_ := set $found "OTEL_EXPORTER_OTLP_ENDPOINT" .Values.tracing.endpoint }}
+{{- end }}
+{{- toYaml $found }}
+{{- end }}
+
+{{/* Variables of routers, as a mapping. */}}
+{{- define "shaperouter.routerSettings" -}}
+{{- $found := include "shaperouter.common" . | fromYaml }}
+{{- $found = mergeOverwrite $found (include "shaperouter.variables" (.Files.Get "files/router.env") | fromYaml) }}
+{{- $_ := set $found "SHAPEROUTER_MODEL" (include "shaperouter.models" (dict "names" list "context" $)) }}
+{{- with dig "limits" "memory" "" .Values.router.resources }}
+{{- $_ := set $found "SHAPEROUTER_MAX_RECORDING_MEMORY" (include "shaperouter.half" .) }}
 {{- end }}
 {{- if .Values.tokens }}
-{{- $_ := set $router "SHAPEROUTER_TOKENS" "/etc/shaperouter/clients/clients.toml" }}
+{{- $_ := set $found "SHAPEROUTER_TOKENS" "/etc/shaperouter/clients/clients.toml" }}
 {{- end }}
-{{- dict
-  "shaperouter" (mergeOverwrite $all .Values.settings.all)
-  "shaperouter-router" (mergeOverwrite $router .Values.settings.router)
-  "shaperouter-worker" (mergeOverwrite $worker .Values.settings.worker)
-  | toYaml }}
+{{- mergeOverwrite $found .Values.settings.all .Values.settings.router | toYaml }}
+{{- end }}
+
+{{/* Variables of a pool's workers, as a mapping: of (dict "pool" … "device" … "own" … "context" $). */}}
+{{- define "shaperouter.workerSettings" -}}
+{{- $values := .context.Values }}
+{{- $found := include "shaperouter.common" .context | fromYaml }}
+{{- $found = mergeOverwrite $found (include "shaperouter.variables" (.context.Files.Get "files/worker.env") | fromYaml) }}
+{{- $_ := set $found "SHAPEROUTER_MODEL" (include "shaperouter.models" (dict "names" .pool.models "context" .context)) }}
+{{- $found = mergeOverwrite $found (.device.settings | default dict) $values.settings.all $values.settings.worker }}
+{{- with .pool.dtype }}{{- $_ := set $found "SHAPEROUTER_DTYPE" . }}{{- end }}
+{{- mergeOverwrite $found .own | toYaml }}
+{{- end }}
+
+{{/* Half of a quantity of memory, in whole MiB. */}}
+{{- define "shaperouter.half" -}}
+{{- $text := kindIs "string" . | ternary (toString .) (printf "%.0f" (float64 .)) }}
+{{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 }}
+{{- $unit := regexReplaceAll "^[0-9.]+" $text "" }}
+{{- if not (hasKey $units $unit) }}
+{{- fail (printf "router.resources: limits.memory must be a quantity such as 2Gi, got %q" $text) }}
+{{- end }}
+{{- divf (mulf (regexFind "^[0-9.]+" $text | float64) (index $units $unit)) 2097152 | floor | int64 }}MiB
 {{- end }}
 
 {{/* SHAPEROUTER_MODEL of (dict "names" … "context" $): of all models if no name is given. */}}
@@ -58,6 +84,12 @@ app.kubernetes.io/name: shaperouter
 {{/* Name of a pool's StatefulSet. */}}
 {{- define "shaperouter.pool" -}}
 shaperouter-{{ .name }}
+{{- end }}
+
+{{/* The smallest number of workers of (dict "pool" … "context" $) that is not fixed. */}}
+{{- define "shaperouter.minimum" -}}
+{{- $usual := .context.Values.autoscaling.scaleToZero | ternary 0 2 }}
+{{- kindIs "invalid" .pool.minimum | ternary $usual .pool.minimum }}
 {{- end }}
 
 {{- define "shaperouter.podSecurity" -}}

@@ -1,0 +1,160 @@
+"""Every value of the chart has its effect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from harness.helm import helm_template
+from harness.manifests import Workload, of_kind, workloads_of
+
+CLAIM = {"modelVolume": {"claim": "checkpoints"}}
+GPT2 = {"name": "gpt2", "source": "/models/gpt2"}
+TWO_POOLS = {
+    **CLAIM,
+    "models": [{"name": "demo"}, GPT2],
+    "pools": [{"name": "a", "models": ["demo"]}, {"name": "b", "models": ["gpt2"]}],
+}
+
+
+def rendered(values: Mapping[str, Any]) -> Mapping[str, Workload]:
+    found = workloads_of(helm_template(values))
+    return {each.name.removeprefix("shaperouter-"): each for each in found}
+
+
+def pool(**differences: Any) -> dict[str, Any]:
+    return {"pools": [{"name": "a", **differences}]}
+
+
+def settings(role: str, **variables: str) -> dict[str, Any]:
+    return {"settings": {role: {f"SHAPEROUTER_{name}": each for name, each in variables.items()}}}
+
+
+# What a change restarts.
+
+
+def changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> set[str]:
+    """The workloads whose pods are replaced."""
+    ours, theirs = rendered(before), rendered(after)
+    assert set(ours) == set(theirs)
+    return {name for name in ours if ours[name].spec["template"] != theirs[name].spec["template"]}
+
+
+@pytest.mark.parametrize(
+    ("values", "workloads"),
+    [
+        (settings("all", GRACE="200"), {"router", "a", "b"}),
+        (settings("router", MAX_CALLS="7"), {"router"}),
+        (settings("worker", SLOTS="4"), {"a", "b"}),
+        (
+            {
+                "pools": [
+                    {"name": "a", "models": ["demo"], "settings": {"SHAPEROUTER_SLOTS": "4"}},
+                    {"name": "b", "models": ["gpt2"]},
+                ]
+            },
+            {"a"},
+        ),
+        # Routers read the tokenizer of a new model.
+        (
+            {
+                "models": [{"name": "demo"}, GPT2, {"name": "new", "source": "/models/new"}],
+                "pools": [
+                    {"name": "a", "models": ["demo"]},
+                    {"name": "b", "models": ["gpt2", "new"]},
+                ],
+            },
+            {"router", "b"},
+        ),
+    ],
+    ids=["all", "router", "worker", "pool", "model"],
+)
+def test_a_change_restarts_only_the_pods_that_read_it(
+    values: Mapping[str, Any], workloads: set[str]
+) -> None:
+    assert changed(TWO_POOLS, TWO_POOLS | values) == workloads
+
+
+def test_a_pod_of_an_older_revision_keeps_its_settings() -> None:
+    # A ConfigMap of a constant name would have the settings of the newest revision.
+    manifests = helm_template(TWO_POOLS | {"monitoring": {"enabled": True}})
+    maps = {each["metadata"]["name"] for each in of_kind(manifests, "ConfigMap")}
+    assert maps == {"shaperouter-dashboard"}
+    for workload in workloads_of(manifests):
+        assert "envFrom" not in workload.container
+
+
+def test_no_variable_is_given_twice() -> None:
+    values = {
+        "rolesTls": "secrets",
+        "callersTls": True,
+        "tokens": True,
+        "tracing": {"enabled": True},
+    }
+    for workload in rendered(TWO_POOLS | values).values():
+        names = [each["name"] for each in workload.container["env"]]
+        assert len(set(names)) == len(names)
+
+
+# What has its effect.
+
+RECORDINGS = "max_recording_memory"
+
+
+def router_memory(limit: str) -> dict[str, Any]:
+    return {"router": {"resources": {"limits": {"memory": limit}}}}
+
+
+@pytest.mark.parametrize(
+    ("values", "workload", "option", "expected"),
+    [
+        # The settings of all roles replace those of the base, of a role too.
+        (settings("all", SLOTS="4"), "worker", "slots", 4),
+        (settings("worker", SLOTS="4"), "worker", "slots", 4),
+        (
+            settings("worker", SLOTS="4") | pool(settings={"SHAPEROUTER_SLOTS": "2"}),
+            "a",
+            "slots",
+            2,
+        ),
+        # Those of workers replace those of the device.
+        (settings("worker", COMPILE_THREADS="3") | pool(device="cpu"), "a", "compile_threads", 3),
+        (settings("router", MAX_RECORDING_MEMORY="3MB"), "router", RECORDINGS, 3 * 10**6),
+        # Half of the memory.
+        (router_memory("4Gi"), "router", RECORDINGS, 2**31),
+        (router_memory("1500M"), "router", RECORDINGS, 715 * 2**20),
+    ],
+    ids=str,
+)
+def test_a_value_has_its_effect(
+    values: Mapping[str, Any], workload: str, option: str, expected: int
+) -> None:
+    assert rendered(values)[workload].options[option] == expected
+
+
+@pytest.mark.parametrize(("minimum", "replicas"), [(None, 2), (3, 3)])
+def test_without_an_autoscaler_a_pool_has_its_minimum(minimum: int | None, replicas: int) -> None:
+    values = pool(minimum=minimum) | {"autoscaling": {"by": "off"}}
+    assert rendered(values)["a"].spec["replicas"] == replicas
+
+
+@pytest.mark.parametrize("by", ["hpa", "keda"])
+def test_a_pool_keeps_two_workers(by: str) -> None:
+    manifests = helm_template({"autoscaling": {"by": by}})
+    [scaler] = of_kind(manifests, "HorizontalPodAutoscaler", "ScaledObject")
+    minimum = {"hpa": "minReplicas", "keda": "minReplicaCount"}[by]
+    assert scaler["spec"][minimum] == 2
+
+
+def test_a_component_label_selects_all_pools() -> None:
+    workers = of_kind(helm_template(TWO_POOLS), "StatefulSet")
+    assert {each["metadata"]["labels"]["shaperouter/pool"] for each in workers} == {"a", "b"}
+    for each in workers:
+        assert each["metadata"]["labels"]["app.kubernetes.io/component"] == "worker"
+
+
+def test_the_compile_cache_outlives_the_release() -> None:
+    [claim] = of_kind(helm_template({"sharedCache": {"enabled": True}}), "PersistentVolumeClaim")
+    assert claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
