@@ -1,14 +1,16 @@
-"""Every value of the chart has its effect."""
+"""Every value of the chart has its effect, or is refused with a message that says what to do."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from harness.helm import helm_template
-from harness.manifests import Workload, of_kind, workloads_of
+from harness.helm import CHART, helm_template
+from harness.manifests import BuildError, Workload, of_kind, workloads_of
 
 CLAIM = {"modelVolume": {"claim": "checkpoints"}}
 GPT2 = {"name": "gpt2", "source": "/models/gpt2"}
@@ -158,3 +160,57 @@ def test_a_component_label_selects_all_pools() -> None:
 def test_the_compile_cache_outlives_the_release() -> None:
     [claim] = of_kind(helm_template({"sharedCache": {"enabled": True}}), "PersistentVolumeClaim")
     assert claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"models": [GPT2]}, "modelVolume.claim"),
+        (settings("all", MODEL_REPOSITORY="/models"), "modelVolume.claim"),
+        (CLAIM | {"models": [{"name": "gpt2", "source": "us/gpt2"}]}, "modelVolume.fill"),
+        (CLAIM | {"models": [{"name": "gpt2", "source": "/data/gpt2"}]}, "not in /models"),
+        ({"models": [{"name": "gpt2"}]}, "only demo and g2p are built in"),
+        (settings("all", MODLE="demo"), "unknown variable SHAPEROUTER_MODLE"),
+        (settings("all", MODEL="demo"), "use models"),
+        (settings("router", LISTEN="0.0.0.0:1"), "fixed ports"),
+        (settings("router", SLOTS="8"), "use settings.worker"),
+        (settings("router", WORKER="w:1"), "the Service shaperouter-worker"),
+        (settings("worker", ALIAS="a=b"), "use settings.router"),
+        (settings("worker", THREADS="8"), "resources.requests.cpu"),
+        (settings("worker", COMPILE_CACHE="/tmp/c"), "sharedCache"),
+        (pool(settings={"SHAPEROUTER_THREADS": "8"}), "resources.requests.cpu"),
+        (pool(settings={"SHAPEROUTER_SLOT": "8"}), "unknown variable SHAPEROUTER_SLOT"),
+        (pool(canary={"settings": {"SHAPEROUTER_SLOT": "8"}}), "unknown variable SHAPEROUTER_SLOT"),
+        (pool(dtype="int8", settings={"SHAPEROUTER_DTYPE": "float32"}), "remove one"),
+        (settings("worker", TLS_CERT="/c") | {"rolesTls": "secrets"}, "see rolesTls"),
+        (settings("router", TLS_CERT="/c") | {"callersTls": True}, "see callersTls"),
+        (
+            settings("router", READY_WHEN="workers")
+            | {"autoscaling": {"by": "keda", "scaleToZero": True}},
+            "see autoscaling.scaleToZero",
+        ),
+        (pool(resources={"limits": {"memory": "4Gi"}}), "requests.cpu"),
+        (pool(resources={"requests": {"cpu": "0"}}), "requests.cpu"),
+        (pool(maximum=1), "minimum of 2 above its maximum of 1"),
+        (pool(minimum=0), "needs autoscaling.scaleToZero"),
+        (router_memory("1 GB"), "limits.memory"),
+    ],
+    ids=str,
+)
+def test_a_value_without_effect_is_refused(values: Mapping[str, Any], message: str) -> None:
+    with pytest.raises(BuildError) as refused:
+        helm_template(values)
+    assert message in str(refused.value)
+
+
+def test_the_chart_knows_the_variables_of_this_program() -> None:
+    made = subprocess.run(
+        [sys.executable, CHART.parent / "make_known.py", "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stderr
