@@ -38,16 +38,31 @@ def helm_template(values: Mapping[str, Any], *, namespace: str = "shaperouter") 
     Raises:
         BuildError: The message is Helm's.
     """
+    text = _helm(values, "template", "--namespace", namespace)
+    return [each for each in yaml.load_all(text, Loader=yaml.CSafeLoader) if each]
+
+
+def helm_notes(values: Mapping[str, Any]) -> str:
+    """What Helm prints after an installation.
+
+    Raises:
+        BuildError: The message is Helm's.
+    """
+    text = _helm(values, "install", "--namespace", "shaperouter", "--dry-run=client")
+    return text.partition("\nNOTES:\n")[2]
+
+
+def _helm(values: Mapping[str, Any], command: str, *options: str) -> str:
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         yaml.safe_dump(dict(values), file)
         file.flush()
-        command = [tool("helm"), "template", "shaperouter", str(CHART), "--values", file.name]
+        arguments = [command, "shaperouter", str(CHART), "--values", file.name, *options]
         done = subprocess.run(
-            [*command, "--namespace", namespace], capture_output=True, text=True, check=False
+            [tool("helm"), *arguments], capture_output=True, text=True, check=False
         )
     if done.returncode:
         raise BuildError(done.stderr)
-    return [each for each in yaml.load_all(done.stdout, Loader=yaml.CSafeLoader) if each]
+    return done.stdout
 
 
 def helm_lint(chart: Path = CHART) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from harness.helm import CHART, helm_template
+from harness.helm import CHART, helm_notes, helm_template
 from harness.manifests import BuildError, Workload, of_kind, workloads_of
 
 CLAIM = {"modelVolume": {"claim": "checkpoints"}}
@@ -160,6 +161,48 @@ def test_a_component_label_selects_all_pools() -> None:
 def test_the_compile_cache_outlives_the_release() -> None:
     [claim] = of_kind(helm_template({"sharedCache": {"enabled": True}}), "PersistentVolumeClaim")
     assert claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+
+
+# What operators must make themselves.
+
+PREREQUISITES = {
+    "tokens": True,
+    "callersTls": True,
+    "rolesTls": "secrets",
+    "modelVolume": {"claim": "checkpoints"},
+}
+
+
+def missing(values: Mapping[str, Any]) -> set[str]:
+    """The Secrets and claims that pods name and the chart does not make."""
+    volumes = [each for pod in rendered(values).values() for each in pod.pod["volumes"]]
+    # With `tokens` routers end without theirs, which is optional for Kubernetes alone.
+    secrets = {each["secret"]["secretName"] for each in volumes if "secret" in each}
+    claims = {
+        each["persistentVolumeClaim"]["claimName"]
+        for each in volumes
+        if "persistentVolumeClaim" in each
+    }
+    return secrets | claims
+
+
+def test_notes_name_what_pods_wait_for() -> None:
+    checks = [line for line in helm_notes(PREREQUISITES).splitlines() if " get " in line]
+    named = {word for line in checks for word in line.split()}
+    assert missing(PREREQUISITES) <= named
+
+
+def test_notes_name_nothing_that_pods_do_not_wait_for() -> None:
+    notes = helm_notes({})
+    assert "get secret" not in notes
+    assert "persistentvolumeclaim" not in notes
+
+
+def test_the_page_names_what_pods_wait_for() -> None:
+    page = (CHART.parent / "README.md").read_text(encoding="utf-8")
+    table = page.split("## Before the installation")[1].split("\n## ")[0]
+    secrets = missing(PREREQUISITES) - {"checkpoints"}
+    assert secrets == set(re.findall(r"`(shaperouter-[\w-]+)`", table))
 
 
 # What is refused.
