@@ -137,6 +137,13 @@ def test_a_value_has_its_effect(
     assert rendered(values)[workload].options[option] == expected
 
 
+def test_empty_values_are_those_without_settings() -> None:
+    # As in a file whose settings are commented out.
+    empty = {"settings": dict.fromkeys(("all", "router", "worker"))}
+    assert changed({}, empty | {"router": {"resources": {"limits": None}}}) == {"router"}
+    assert changed({}, empty) == set()
+
+
 @pytest.mark.parametrize(("minimum", "replicas"), [(None, 2), (3, 3)])
 def test_without_an_autoscaler_a_pool_has_its_minimum(minimum: int | None, replicas: int) -> None:
     values = pool(minimum=minimum) | {"autoscaling": {"by": "off"}}
@@ -235,7 +242,10 @@ def test_the_page_names_what_pods_wait_for() -> None:
             | {"autoscaling": {"by": "keda", "scaleToZero": True}},
             "see autoscaling.scaleToZero",
         ),
+        (settings("worker", DRAFT="demo=/models/small"), "modelVolume.claim"),
+        (CLAIM | settings("worker", DRAFT="demo=us/small"), "must be in /models"),
         (pool(resources={"limits": {"memory": "4Gi"}}), "requests.cpu"),
+        (pool(resources={"requests": None}), "requests.cpu"),
         (pool(resources={"requests": {"cpu": "0"}}), "requests.cpu"),
         (pool(maximum=1), "minimum of 2 above its maximum of 1"),
         (pool(minimum=0), "needs autoscaling.scaleToZero"),

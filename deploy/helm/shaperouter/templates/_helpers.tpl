@@ -38,13 +38,13 @@ app.kubernetes.io/name: shaperouter
 {{- $found := include "shaperouter.common" . | fromYaml }}
 {{- $found = mergeOverwrite $found (include "shaperouter.variables" (.Files.Get "files/router.env") | fromYaml) }}
 {{- $_ := set $found "SHAPEROUTER_MODEL" (include "shaperouter.models" (dict "names" list "context" $)) }}
-{{- with dig "limits" "memory" "" .Values.router.resources }}
+{{- with dig "limits" "memory" "" (.Values.router.resources | default dict) }}
 {{- $_ := set $found "SHAPEROUTER_MAX_RECORDING_MEMORY" (include "shaperouter.half" .) }}
 {{- end }}
 {{- if .Values.tokens }}
 {{- $_ := set $found "SHAPEROUTER_TOKENS" "/etc/shaperouter/clients/clients.toml" }}
 {{- end }}
-{{- mergeOverwrite $found .Values.settings.all .Values.settings.router | toYaml }}
+{{- mergeOverwrite $found (.Values.settings.all | default dict) (.Values.settings.router | default dict) | toYaml }}
 {{- end }}
 
 {{/* Variables of a pool's workers, as a mapping: of (dict "pool" … "device" … "own" … "context" $). */}}
@@ -53,7 +53,7 @@ app.kubernetes.io/name: shaperouter
 {{- $found := include "shaperouter.common" .context | fromYaml }}
 {{- $found = mergeOverwrite $found (include "shaperouter.variables" (.context.Files.Get "files/worker.env") | fromYaml) }}
 {{- $_ := set $found "SHAPEROUTER_MODEL" (include "shaperouter.models" (dict "names" .pool.models "context" .context)) }}
-{{- $found = mergeOverwrite $found (.device.settings | default dict) $values.settings.all $values.settings.worker }}
+{{- $found = mergeOverwrite $found (.device.settings | default dict) ($values.settings.all | default dict) ($values.settings.worker | default dict) }}
 {{- with .pool.dtype }}{{- $_ := set $found "SHAPEROUTER_DTYPE" . }}{{- end }}
 {{- mergeOverwrite $found .own | toYaml }}
 {{- end }}
