@@ -166,6 +166,7 @@ lint: setup $(PROTO_VENV)/.ready ## Checks style, types, imports, protos and gen
 	$(BIN)/python client/make_blocking.py --check
 	$(BIN)/python client/make_options.py --check
 	$(BIN)/python deploy/prometheus/make_prometheusrule.py --check
+	$(BIN)/python deploy/helm/make_known.py --check
 
 format: setup ## Formats the code.
 	$(BIN)/ruff check --fix .
