@@ -177,8 +177,11 @@ async def run_router(
             health.add_to(server)
             if listener:
                 http_doors = [OPEN_INFERENCE, CONSOLE] if config.console else [OPEN_INFERENCE]
-                app = make_app(core, gate, HttpMetrics(registry), http_doors)
-                await http.enter_async_context(serving(app, listener, tls=config.tls))
+                http_metrics = HttpMetrics(registry)
+                app = make_app(core, gate, http_metrics, http_doors)
+                await http.enter_async_context(
+                    serving(app, listener, tls=config.tls, metrics=http_metrics)
+                )
             await until_drained.enter_async_context(deploying(fleet, core.repository.prepare))
             async with (
                 readiness(health, fleet, core.models, fleet_metrics, config.listen),

@@ -1,4 +1,4 @@
-"""Metrics of all HTTP calls; those of requests are separate, because they have models as labels."""
+"""Metrics of HTTP calls and connections; those of requests have models as labels, so are apart."""
 
 import contextlib
 import time
@@ -13,7 +13,11 @@ _BOUNDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 6
 
 
 class HttpMetrics:
-    """Counts and times the calls of the paths that exist, so that callers cannot add labels."""
+    """Counts and times the calls of the paths that exist, so that callers cannot add labels.
+
+    Attributes:
+        accept_failures: Failed attempts to accept a connection.
+    """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Registers the metrics."""
@@ -28,6 +32,11 @@ class HttpMetrics:
             "Time from the start of a request to the end of its answer, in seconds.",
             ["method", "path"],
             buckets=_BOUNDS,
+            registry=registry,
+        )
+        self.accept_failures = Counter(
+            "http_server_accept_failures",
+            "Failed attempts to accept a connection, usually because no file descriptor was free.",
             registry=registry,
         )
         remember_series([self._handled, self._seconds])

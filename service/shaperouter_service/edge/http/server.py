@@ -9,15 +9,15 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
+from shaperouter_service.edge.http.accepting import accepting
 from shaperouter_service.errors import StartupError
 from shaperouter_service.rpc.addresses import split_address
 from shaperouter_service.rpc.tls import ServerTls
 from shaperouter_service.rpc.unix_sockets import claimed, socket_path
+from shaperouter_service.telemetry.http_calls import HttpMetrics
 
 OPTION = "http-listen"
 
-# Connections that may wait to be accepted.
-_BACKLOG = 1024
 # Seconds that a connection without a request stays open, longer than the pools of usual clients
 # keep one.
 _KEEP_ALIVE = 75
@@ -26,7 +26,19 @@ _FLUSH = 2
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to the router."""
+    """A server that leaves signals to the router, and accepting to `accepting`."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listens on nothing."""
+        self.servers = []
+        self.started = True
+
+    def make_protocol(self) -> asyncio.Protocol:
+        """Makes what serves a connection."""
+        protocol: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state={}
+        )
+        return protocol
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -78,14 +90,15 @@ def _located(address: str) -> tuple[socket.AddressFamily, Any]:
 
 @contextlib.asynccontextmanager
 async def serving(
-    app: ASGIApp, listener: socket.socket, *, tls: ServerTls | None
+    app: ASGIApp, listener: socket.socket, *, tls: ServerTls | None, metrics: HttpMetrics
 ) -> AsyncIterator[None]:
     """Serves HTTP inside the context.
 
     Args:
         app: What answers requests.
-        listener: A bound socket.
+        listener: A bound socket, which is closed at the end.
         tls: TLS settings of the server; None means plain text.
+        metrics: Counts connections that could not be accepted.
 
     Raises:
         StartupError: A file of `tls` cannot be used.
@@ -98,17 +111,16 @@ async def serving(
         ws="none",
         server_header=False,
         proxy_headers=False,
-        backlog=_BACKLOG,
         timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=_FLUSH,
     )
     config.load()
-    if tls is not None:
-        config.ssl = tls.context()
+    context = tls.context() if tls is not None else None
     server = _Server(config)
-    task = asyncio.create_task(server.serve(sockets=[listener]))
+    task = asyncio.create_task(server.serve())
     try:
-        yield
+        async with accepting(listener, server.make_protocol, tls=context, metrics=metrics):
+            yield
     finally:
         server.should_exit = True
         await task
