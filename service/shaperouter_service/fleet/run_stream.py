@@ -1,6 +1,7 @@
 """The call that carries all runs of a router on one worker; see `WorkerService.Runs`."""
 
 import asyncio
+import contextlib
 import itertools
 from collections import deque
 from collections.abc import AsyncIterator, Callable
@@ -81,6 +82,9 @@ class RunStream:
         if self._end is None:
             self._end = error
             self._call.cancel()
+            # If the worker has ended the call, gRPC leaves its task waiting for requests. Python
+            # would destroy it some time later, and complain about its generators.
+            self._outbox.close()
             for run in self._runs.values():
                 run.wake()
 
@@ -101,11 +105,12 @@ class RunStream:
             raise self._end()
 
     async def _requests(self) -> AsyncIterator[worker_pb2.RunsRequest]:
-        async for batch in self._outbox.batches():
-            request, *others = batch
-            for other in others:
-                request.MergeFrom(other)
-            yield request
+        async with contextlib.aclosing(self._outbox.batches()) as batches:
+            async for batch in batches:
+                request, *others = batch
+                for other in others:
+                    request.MergeFrom(other)
+                yield request
 
     async def _read(self) -> None:
         error = partial(RelayedError, Code.UNAVAILABLE, "the stream of runs broke")

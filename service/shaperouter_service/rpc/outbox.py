@@ -1,7 +1,7 @@
 """Messages that wait to be sent over a stream; those that are ready travel together."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Generic, TypeVar
 
 from google.protobuf.message import Message
@@ -36,7 +36,7 @@ class Outbox(Generic[T]):
         self._closed = True
         self._notify()
 
-    async def batches(self) -> AsyncIterator[list[T]]:
+    async def batches(self) -> AsyncGenerator[list[T], None]:
         """Yields waiting items as batches until `close`; only one reader is allowed."""
         while True:
             while not self._items:
