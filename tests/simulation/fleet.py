@@ -14,10 +14,11 @@ from shaperouter_service.routing.snapshots import Snapshot, WorkerId
 
 from .clock import Clock
 from .costs import MeasuredCosts, all_graphs
+from .host import Host, SharedHost
 from .policies import Policy, shaperouter
 from .router import Outcome, SimulatedRouter
 from .traffic import Request, Traffic
-from .worker import Host, SimulatedWorker
+from .worker import SimulatedWorker
 
 # Seconds until a router notices that a process has died: its connection breaks at once.
 NOTICE_SECONDS = 0.01
@@ -59,8 +60,9 @@ class Setting:
         policy: How routers choose workers.
         ladders: Ladders of the workers; None for the default.
         is_warm: Whether workers begin with all graphs that the traffic may need.
-        cores: Cores that all workers share; infinite if each has its own.
-        background: Cores that other processes use beside them.
+        shares_machine: Whether all workers share the machine that costs were measured on; otherwise
+            each has its own.
+        background: Cores of that machine that other processes use.
         kills: Times at which a worker dies; its process starts again.
         autoscaler: Changes the number of workers; None if it is fixed.
         callers: If positive, so many callers send the requests one after another instead.
@@ -75,7 +77,7 @@ class Setting:
     policy: Policy = shaperouter
     ladders: Ladders | None = None
     is_warm: bool = True
-    cores: float = math.inf
+    shares_machine: bool = False
     background: float = 0.0
     kills: Sequence[float] = ()
     autoscaler: Autoscaler | None = None
@@ -151,7 +153,9 @@ class _Fleet:
         self._clock = Clock()
         self._device = setting.costs.device()
         self._ladders = setting.ladders or setting.costs.ladders()
-        self._shared = None if math.isinf(setting.cores) else self._host()
+        self._shared: Host | None = None
+        if setting.shares_machine:
+            self._shared = SharedHost(self._clock, setting.costs, setting.background)
         self._rng = np.random.default_rng(setting.seed)
         self._processes: dict[WorkerId, SimulatedWorker] = {}
         self._all: list[SimulatedWorker] = []
@@ -167,13 +171,11 @@ class _Fleet:
                 setting.costs,
                 policy=setting.policy,
                 workers=self._processes,
+                host=self._shared or Host(self._clock, setting.costs),
                 seed=setting.seed + index,
             )
             for index in range(setting.routers)
         ]
-
-    def _host(self) -> Host:
-        return Host(cores=self._setting.cores, background=self._setting.background)
 
     def run(self) -> Result:
         setting, clock = self._setting, self._clock
@@ -241,7 +243,7 @@ class _Fleet:
             self._setting.costs,
             device=self._device,
             ladders=self._ladders,
-            host=self._shared or self._host(),
+            host=self._shared or Host(self._clock, self._setting.costs),
             cached=cached,
             on_snapshot=self._publish,
         )

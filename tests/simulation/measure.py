@@ -19,16 +19,19 @@ from shaperouter_service.routing.snapshots import Snapshot
 from shaperouter_service.wire.snapshots import snapshot_from_message, snapshot_to_message
 
 from . import router
+from .contention import measure_contention
 from .costs import MeasuredCosts
 from .fleet import Setting, simulate
-from .real import CACHE, MODEL, SLOTS, Driver, driving
+from .real import CACHE, MODEL, SLOTS, Answers, Driver, driving
 from .traffic import Request, Traffic
 
 MAX_LENGTH = 512
 ONE_TOKEN = Request(at=0.0, prompt=16, new_tokens=1, makes=1)
+# Its worker makes one call after another.
+LONG = Request(at=0.0, prompt=16, new_tokens=480, makes=480)
 # Numbers of callers one after another, so that graphs of all rows are called.
 CALLERS = (1, 2, 3, 4, 6, 8, 16)
-SECONDS, READING_INTERVAL = 6.0, 0.25
+SECONDS, READING_INTERVAL, LONG_REQUESTS = 6.0, 0.25, 6
 MILLION = 1_000_000
 
 
@@ -44,9 +47,10 @@ async def measure() -> MeasuredCosts:
     started = time.perf_counter()
     async with driving(1, ladders) as driver:
         start_seconds = time.perf_counter() - started
-        measured = await measure_requests(driver)
+        measured, base_load = await measure_requests(driver)
     costs = MeasuredCosts(
         **measured,
+        contention=await measure_contention(base_load, ladders),
         compile_seconds=statistics.fmean(compiled),
         start_seconds=start_seconds,
         option_seconds=0.0,
@@ -55,20 +59,27 @@ async def measure() -> MeasuredCosts:
     return with_decisions(costs)
 
 
-async def measure_requests(driver: Driver) -> dict[str, Any]:
-    """Measures one worker of one thread, whose router and caller have another core."""
+async def measure_requests(driver: Driver) -> tuple[dict[str, Any], float]:
+    """Measures one worker of one thread, whose router and caller have another core.
+
+    Returns:
+        Costs, and the load at which its times of steps were measured; see `Contention`.
+    """
     (model,) = await driver.models()
-    steps, call_seconds, busy = await _under_load(driver)
+    steps, busy, device_share, calls_share, base_load = await _under_load(driver)
     before = _calls(await driver.graphs(), "decode")
     single = await driver.closed([ONE_TOKEN] * MILLION, 1, SECONDS)
     after = _calls(await driver.graphs(), "decode")
     first_token = (after[0] - before[0]) / (after[1] - before[1])
+    call_seconds = await _between_calls(driver, first_token)
     router_seconds = single.router_seconds / len(single.answers)
     chunks = statistics.fmean(answer.chunks for answer in busy.answers)
     in_device = first_token + steps[f"{MODEL} prefill 1x16"] + 2 * call_seconds
     whole = statistics.median(answer.end for answer in single.answers)
+    in_turns = device_share + calls_share * call_seconds
+    rate = len(busy.answers) / busy.seconds
     per_request = busy.router_seconds / len(busy.answers)
-    return {
+    costs = {
         "model": MODEL,
         "max_length": MAX_LENGTH,
         "slots": SLOTS,
@@ -79,19 +90,27 @@ async def measure_requests(driver: Driver) -> dict[str, Any]:
         "call_seconds": call_seconds,
         "router_seconds": router_seconds,
         "chunk_seconds": max(0.0, (per_request - router_seconds) / (chunks - 1)),
-        "worker_seconds": max(0.0, busy.worker_seconds - busy.seconds) / len(busy.answers),
+        # What its device thread does, in and between calls, is not in it.
+        "worker_seconds": max(0.0, busy.worker_seconds / busy.seconds - in_turns) / rate,
         "way_seconds": max(0.0, whole - in_device),
         "caller_seconds": busy.caller_seconds / len(busy.answers),
     }
+    return costs, base_load
 
 
 async def _under_load(driver: Driver):
-    """Times of steps, time between calls, and answers with as many callers as slots."""
+    """Times of steps, and what was measured with most callers; the mean load.
+
+    Returns:
+        The times of steps, the answers with most callers, the device's seconds and calls in each
+        second of these, and the mean load.
+    """
     traffic = Traffic(rate=1000.0, seconds=10.0, sigma=1.2, longest_prompt=380)
     requests = list(traffic.requests(seed=0))
     readings: dict[str, list[float]] = {}
     counts: dict[str, int] = {}
-    between, busy = 0.0, None
+    with_most: tuple[Answers, float, float] | None = None
+    loads: list[float] = []
 
     async def read() -> None:
         while True:
@@ -104,15 +123,35 @@ async def _under_load(driver: Driver):
 
     for callers in CALLERS:
         before = _calls(await driver.graphs())
-        reading = asyncio.create_task(read())
+        reading, began = asyncio.create_task(read()), time.perf_counter()
         answers = await driver.closed(requests, callers, SECONDS)
+        # The last answers may come after the seconds that count for them.
+        seconds = time.perf_counter() - began
         reading.cancel()
         device, calls = (a - b for a, b in zip(_calls(await driver.graphs()), before, strict=True))
+        loads.append(device / seconds + answers.background + answers.others)
         if callers == max(CALLERS):
-            between, busy = max(0.0, answers.seconds - device) / calls, answers
-    assert busy
+            with_most = answers, device / seconds, calls / seconds
+    assert with_most
     steps = {name: statistics.median(found) for name, found in readings.items()}
-    return _sound(steps), between, busy
+    return _sound(steps), *with_most, statistics.fmean(loads)
+
+
+async def _between_calls(driver: Driver, first_token: float) -> float:
+    """The seconds between two calls of a worker that has one long request after another.
+
+    Args:
+        driver: A service of one worker.
+        first_token: Seconds of the call that chooses a first token, after which decoding counts.
+    """
+    before = _calls(await driver.graphs(), "decode")
+    answers = [await driver.send(LONG) for _ in range(LONG_REQUESTS)]
+    device, calls = (
+        after - earlier
+        for after, earlier in zip(_calls(await driver.graphs(), "decode"), before, strict=True)
+    )
+    decode = sum(answer.decode for answer in answers)
+    return max(0.0, decode - device + len(answers) * first_token) / (calls - len(answers))
 
 
 def _sound(steps: Mapping[str, float]) -> dict[str, float]:

@@ -33,12 +33,16 @@ class Answer:
         first: When its first token came.
         end: When it had ended.
         chunks: Number of messages with tokens.
+        decode: Seconds from its first token to its last, by the worker's clock.
+        way: Seconds that it was neither in its worker's queue nor computed.
     """
 
     sent: float
     first: float
     end: float
     chunks: int
+    decode: float
+    way: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +55,8 @@ class Answers:
         router_seconds: CPU time of the router.
         caller_seconds: CPU time of the caller.
         worker_seconds: CPU time of the workers.
+        others: Cores that processes used which have nothing to do with it, on average. They disturb
+            the measurement.
     """
 
     answers: Sequence[Answer]
@@ -58,6 +64,7 @@ class Answers:
     router_seconds: float
     caller_seconds: float
     worker_seconds: float
+    others: float
 
     def first_token(self, percentile: float) -> float:
         """A percentile of the seconds to the first token."""
@@ -66,6 +73,11 @@ class Answers:
     def whole(self, percentile: float) -> float:
         """A percentile of the seconds to the end."""
         return float(np.percentile([answer.end for answer in self.answers], percentile))
+
+    @property
+    def background(self) -> float:
+        """The cores that router and caller used."""
+        return (self.router_seconds + self.caller_seconds) / self.seconds
 
     @property
     def mean(self) -> float:
@@ -95,9 +107,9 @@ class Driver:
 
         async def on_time(request: Request) -> Answer:
             await asyncio.sleep(request.at - (time.perf_counter() - self._start))
-            return await self._send(request)
+            return await self.send(request)
 
-        return await self._measured([on_time(request) for request in requests])
+        return await self.measured([on_time(request) for request in requests])
 
     async def closed(self, requests: Sequence[Request], callers: int, seconds: float) -> Answers:
         """Lets callers send one request after another; returns answers that came in time."""
@@ -107,12 +119,12 @@ class Driver:
         async def call() -> Answer:
             answer = None
             while time.perf_counter() - self._start < seconds:
-                answer = await self._send(next(left))
+                answer = await self.send(next(left))
                 answers.append(answer)
             assert answer
             return answer
 
-        measured = await self._measured([call() for _ in range(callers)])
+        measured = await self.measured([call() for _ in range(callers)])
         in_time = [answer for answer in answers if answer.sent + answer.end <= seconds]
         share = len(in_time) / len(answers)
         return Answers(
@@ -121,27 +133,38 @@ class Driver:
             router_seconds=measured.router_seconds * share,
             caller_seconds=measured.caller_seconds * share,
             worker_seconds=measured.worker_seconds * share,
+            others=measured.others,
         )
 
-    async def _measured(self, calls: Sequence[object]) -> Answers:
-        router, caller = self._cpu_seconds([self._router]), time.process_time()
+    async def measured(self, calls: Sequence[object]) -> Answers:
+        """Awaits calls, and measures what they cost."""
         workers = self._router.children(recursive=True)
-        working = self._cpu_seconds(workers)
-        self._start = time.perf_counter()
+
+        def used() -> np.ndarray:
+            caller = time.process_time()
+            return np.array(
+                [self._cpu_seconds([self._router]), caller, self._cpu_seconds(workers), _in_use()]
+            )
+
+        before, self._start = used(), time.perf_counter()
         answers = await asyncio.gather(*calls)  # type: ignore[call-overload]
+        seconds = time.perf_counter() - self._start
+        router, caller, working, everything = (used() - before).tolist()
         return Answers(
             answers=answers,
-            seconds=time.perf_counter() - self._start,
-            router_seconds=self._cpu_seconds([self._router]) - router,
-            caller_seconds=time.process_time() - caller,
-            worker_seconds=self._cpu_seconds(workers) - working,
+            seconds=seconds,
+            router_seconds=router,
+            caller_seconds=caller,
+            worker_seconds=working,
+            others=max(0.0, everything - router - caller - working) / seconds,
         )
 
     def _cpu_seconds(self, processes: Sequence[psutil.Process]) -> float:
         times = [process.cpu_times() for process in processes]
         return float(sum(each.user + each.system for each in times))
 
-    async def _send(self, request: Request) -> Answer:
+    async def send(self, request: Request) -> Answer:
+        """Sends a request and reads its answer."""
         # No prompt begins as another one does, so that workers read all of each.
         prompt = self._rng.integers(FIRST_TOKEN, LAST_TOKEN, size=request.prompt).tolist()
         sent, first, chunks = time.perf_counter(), None, 0
@@ -154,12 +177,21 @@ class Driver:
                     chunks += 1
                     first = first or time.perf_counter()
         assert first
+        end, timings = time.perf_counter() - sent, stream.result.timings
         return Answer(
             sent=sent - self._start,
             first=first - sent,
-            end=time.perf_counter() - sent,
+            end=end,
             chunks=chunks,
+            decode=timings.decode_seconds,
+            way=end - timings.queue_seconds - timings.prefill_seconds - timings.decode_seconds,
         )
+
+
+def _in_use() -> float:
+    """CPU time that this machine has not been idle, in seconds of one core."""
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - times.iowait - times.guest - times.guest_nice)
 
 
 @contextlib.asynccontextmanager

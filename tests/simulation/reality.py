@@ -1,18 +1,19 @@
 """Compares simulations of 2 and 4 workers with real runs on this machine: `make simulate-reality`.
 
 The workers share the machine's cores with router and caller, so the simulation shares them, too.
-Costs of requests are measured again just before, because a machine's speed changes within minutes.
+Costs of requests and of contention are measured again just before, because a machine's speed
+changes within minutes.
 """
 
 import argparse
 import asyncio
 import dataclasses
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .contention import measure_contention
 from .costs import MeasuredCosts
 from .fleet import Result, Setting, simulate
 from .measure import measure_requests
@@ -20,6 +21,7 @@ from .real import Answers, driving
 from .traffic import Traffic
 
 RESULT = Path(__file__).with_name("reality.json")
+COSTS = Path(__file__).with_name("reality_costs.json")
 WORKERS = (2, 4)
 SECONDS, WARM_UP = 16.0, 3.0
 TRAFFIC = Traffic(rate=1.0, seconds=SECONDS)
@@ -28,7 +30,7 @@ CALLERS = 10
 # Shares of the rate that a simulated closed loop reaches.
 LOADS = (0.4, 0.7)
 # Repetitions with the cores that router and caller use at the simulated rate.
-ROUNDS = 3
+ROUNDS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,7 @@ class Comparison:
         figure: What was measured.
         simulated: The simulation's prediction.
         real: The measurement.
+        others: Cores that other processes used meanwhile, on average; they disturb it.
     """
 
     workers: int
@@ -48,6 +51,7 @@ class Comparison:
     figure: str
     simulated: float
     real: float
+    others: float
 
     @property
     def load(self) -> str:
@@ -60,29 +64,40 @@ class Comparison:
         return self.simulated / self.real - 1
 
 
-def predict(costs: MeasuredCosts, workers: int, *, rate: float = 0.0) -> Result:
-    """Simulates an open loop of a rate, or without one a closed loop, on this machine's cores."""
-    cpu = costs.router_seconds + costs.caller_seconds + costs.worker_seconds
+def predict(
+    costs: MeasuredCosts, workers: int, *, rate: float = 0.0, others: float = 0.0
+) -> Result:
+    """Simulates an open loop of a rate, or without one a closed loop, on this machine.
+
+    Args:
+        costs: What was measured on it.
+        workers: Number of workers.
+        rate: Requests a second; 0 for callers that ask one after another.
+        others: Cores that processes use which have nothing to do with it.
+    """
     setting = Setting(
         costs=costs,
         workers=workers,
         traffic=dataclasses.replace(TRAFFIC, rate=rate or 1.0),
-        cores=len(os.sched_getaffinity(0)),
-        background=rate * cpu,
+        shares_machine=True,
         callers=0 if rate else CALLERS * workers,
         warm_up=WARM_UP,
     )
     result = simulate(setting)
-    for _ in range(0 if rate else ROUNDS):
+    for _ in range(ROUNDS):
         # A faster fleet leaves fewer cores to itself.
-        background = (setting.background + result.rate * cpu) / 2
+        cpu = result.rate * (costs.caller_seconds + costs.worker_seconds) + result.router_share
+        background = others + cpu if rate else (setting.background + others + cpu) / 2
         setting = dataclasses.replace(setting, background=background)
         result = simulate(setting)
     return result
 
 
 async def compare(costs: MeasuredCosts, workers: int) -> list[Comparison]:
-    """Compares a closed loop and two open ones."""
+    """Compares a closed loop and two open ones.
+
+    What other processes used during a real run is known only afterwards, so then it is predicted.
+    """
     closed = predict(costs, workers)
     found: list[Comparison] = []
     async with driving(workers, costs.ladders()) as driver:
@@ -90,12 +105,11 @@ async def compare(costs: MeasuredCosts, workers: int) -> list[Comparison]:
         requests = list(dataclasses.replace(TRAFFIC, rate=1000.0).requests(seed=7))
         await driver.closed(requests, CALLERS * workers, 2 * WARM_UP)
         answers = await driver.closed(requests, CALLERS * workers, SECONDS)
-        found += _figures(closed, 0.0, _measured(_after_warm_up(answers)))
+        found += _figures(costs, workers, 0.0, _after_warm_up(answers))
         for rate in (round(load * closed.rate, 2) for load in LOADS):
-            simulated = predict(costs, workers, rate=rate)
-            sent = dataclasses.replace(TRAFFIC, rate=rate).requests(simulated.setting.seed)
+            sent = dataclasses.replace(TRAFFIC, rate=rate).requests(closed.setting.seed)
             answers = await driver.open(list(sent))
-            found += _figures(simulated, rate, _measured(_after_warm_up(answers)))
+            found += _figures(costs, workers, rate, _after_warm_up(answers))
     return found
 
 
@@ -104,14 +118,17 @@ def predict_again(costs: MeasuredCosts) -> list[Comparison]:
     kept = [Comparison(**each) for each in json.loads(RESULT.read_text(encoding="utf-8"))]
     found: list[Comparison] = []
     for workers, rate in dict.fromkeys((each.workers, each.rate) for each in kept):
-        real = [each.real for each in kept if (each.workers, each.rate) == (workers, rate)]
-        found += _figures(predict(costs, workers, rate=rate), rate, real)
+        same = [each for each in kept if (each.workers, each.rate) == (workers, rate)]
+        figures = _simulated(predict(costs, workers, rate=rate, others=same[0].others))
+        found += [dataclasses.replace(each, simulated=figures[each.figure]) for each in same]
     return found
 
 
 async def _measured_again(costs: MeasuredCosts) -> MeasuredCosts:
     async with driving(1, costs.ladders()) as driver:
-        return dataclasses.replace(costs, **await measure_requests(driver))
+        measured, base_load = await measure_requests(driver)
+    contention = await measure_contention(base_load, costs.ladders())
+    return dataclasses.replace(costs, **measured, contention=contention)
 
 
 def _after_warm_up(answers: Answers) -> Answers:
@@ -119,43 +136,61 @@ def _after_warm_up(answers: Answers) -> Answers:
     return dataclasses.replace(answers, answers=counted, seconds=SECONDS - WARM_UP)
 
 
-def _measured(real: Answers) -> Sequence[float]:
-    rate = len(real.answers) / real.seconds
-    return rate, real.mean, real.first_token(50), real.whole(95)
-
-
-def _figures(simulated: Result, rate: float, measured: Sequence[float]) -> Sequence[Comparison]:
-    figures = {
-        "answers a second": simulated.rate,
-        "mean seconds of a request": simulated.mean,
-        "median seconds to the first token": simulated.first_token(50),
-        "95th percentile of seconds of a request": simulated.whole(95),
-    }
+def _figures(
+    costs: MeasuredCosts, workers: int, rate: float, real: Answers
+) -> Sequence[Comparison]:
+    simulated = predict(costs, workers, rate=rate, others=real.others)
+    measured = (
+        len(real.answers) / real.seconds,
+        real.mean,
+        real.first_token(50),
+        real.whole(95),
+    )
     return [
         Comparison(
-            workers=simulated.setting.workers, rate=rate, figure=name, simulated=ours, real=real
+            workers=workers,
+            rate=rate,
+            figure=name,
+            simulated=ours,
+            real=theirs,
+            others=real.others,
         )
-        for (name, ours), real in zip(figures.items(), measured, strict=True)
+        for (name, ours), theirs in zip(_simulated(simulated).items(), measured, strict=True)
     ]
+
+
+def _simulated(result: Result) -> dict[str, float]:
+    return {
+        "answers a second": result.rate,
+        "mean seconds of a request": result.mean,
+        "median seconds to the first token": result.first_token(50),
+        "95th percentile of seconds of a request": result.whole(95),
+    }
 
 
 def main() -> None:
     """Compares and writes."""
     parser = argparse.ArgumentParser(prog="make simulate-reality", description=__doc__)
     parser.add_argument(
-        "--again", action="store_true", help="repeat only the predictions, e.g. for other costs"
+        "--again", action="store_true", help="repeat only the predictions, e.g. after a change"
     )
-    costs = MeasuredCosts.read()
-    if parser.parse_args().again:
-        found = predict_again(costs)
+    parser.add_argument(
+        "--workers", type=int, nargs="+", default=WORKERS, help="numbers of workers (2 4)"
+    )
+    arguments = parser.parse_args()
+    if arguments.again:
+        found = predict_again(MeasuredCosts.read(COSTS))
     else:
-        costs = asyncio.run(_measured_again(costs))
-        costs.write()
-        found = [each for workers in WORKERS for each in asyncio.run(compare(costs, workers))]
+        costs = asyncio.run(_measured_again(MeasuredCosts.read()))
+        costs.write(COSTS)
+        found = [
+            each for workers in arguments.workers for each in asyncio.run(compare(costs, workers))
+        ]
     for each in found:
         print(
             f"{each.workers} workers, {each.load:16} {each.figure:40} "
             f"{each.simulated:8.3f} {each.real:8.3f} {each.error:+.0%}"
+            f"  others used {each.others:.2f} cores"
         )
     kept = [dataclasses.asdict(each) for each in found]
     RESULT.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")

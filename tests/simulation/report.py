@@ -161,7 +161,7 @@ def _reality(path: Path) -> Table:
     found = [Comparison(**each) for each in json.loads(path.read_text(encoding="utf-8"))]
     return Table(
         title="Predicted and measured (`make simulate-reality`)",
-        head=["workers", "load", "figure", "simulated", "measured", "error"],
+        head=["workers", "load", "figure", "simulated", "measured", "error", "others"],
         rows=[
             [
                 str(each.workers),
@@ -170,6 +170,7 @@ def _reality(path: Path) -> Table:
                 f"{each.simulated:.3g}",
                 f"{each.real:.3g}",
                 f"{each.error:+.0%}",
+                f"{each.others:.2f}",
             ]
             for each in found
         ],

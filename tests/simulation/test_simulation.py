@@ -6,13 +6,23 @@ import math
 import pytest
 
 from .clock import Clock
-from .costs import MeasuredCosts
+from .costs import Contention, MeasuredCosts
 from .fleet import Autoscaler, Setting, simulate
 from .scenarios import routers_for
 from .traffic import Traffic
-from .worker import Host
 
 COSTS = MeasuredCosts.read()
+CONTENDED = dataclasses.replace(
+    COSTS,
+    contention=Contention(
+        machine="one core",
+        base_load=1.0,
+        loads=[1.0, 2.0],
+        step_seconds=[1.0, 2.0],
+        way_loads=[0.0],
+        way_seconds=[[COSTS.way_seconds]],
+    ),
+)
 LIGHT = Traffic(rate=4.0, seconds=8.0)
 
 
@@ -66,10 +76,20 @@ def test_more_callers_than_slots_make_more_answers_with_more_workers() -> None:
     assert two.rate == pytest.approx(2 * one.rate, rel=0.2)
 
 
-def test_workers_on_shared_cores_slow_each_other_down() -> None:
-    assert Host(cores=2, busy=1, background=0.5).slowdown == 1.0
-    assert Host(cores=2, busy=4).slowdown == 2.0
-    assert Host(busy=1000).slowdown == 1.0
+def test_workers_on_a_shared_machine_are_slower_than_on_their_own() -> None:
+    traffic = dataclasses.replace(LIGHT, rate=12.0)
+    apart, together = (
+        simulate(setting(traffic=traffic, costs=CONTENDED, shares_machine=shares))
+        for shares in (False, True)
+    )
+    assert together.mean > 1.2 * apart.mean
+
+
+def test_a_shared_simulation_repeats_itself() -> None:
+    first, second = (simulate(setting(costs=CONTENDED, shares_machine=True)) for _ in range(2))
+    assert [outcome.end for outcome in first.outcomes] == [
+        outcome.end for outcome in second.outcomes
+    ]
 
 
 @pytest.mark.parametrize(

@@ -27,30 +27,11 @@ from shaperouter_service.worker.snapshot import report_graph, report_lane
 
 from .clock import Clock
 from .costs import MeasuredCosts
+from .host import Host
 
 MAX_GRAPHS, QUEUE_LIMIT = 200, 256
 # Time of a graph's load from the compile cache; see `make bench-restart`.
 LOAD_SECONDS = 0.07
-
-
-@dataclass
-class Host:
-    """A machine, whose cores its workers share; alone on it, a worker is never slowed down.
-
-    Attributes:
-        cores: Number of cores; each worker computes on one.
-        background: Cores that other processes use.
-        busy: Number of workers that compute.
-    """
-
-    cores: float = float("inf")
-    background: float = 0.0
-    busy: int = 0
-
-    @property
-    def slowdown(self) -> float:
-        """The slowdown factor of a call while this many workers compute."""
-        return max(1.0, (self.busy + self.background) / self.cores)
 
 
 @dataclass(eq=False)
@@ -68,6 +49,8 @@ class SimulatedProgram(DecodeProgram):
         self.rows, self.beams, self.length = signature.rows, signature.beams, signature.length
         self.source_length = 0
         self.traces = 0
+        # It has no clock of its own.
+        self.device_seconds = None
 
 
 class SimulatedGraphs(GraphTable):
@@ -234,7 +217,8 @@ class SimulatedLane(LaneScheduler):
             recorder=recorder,
         )
         self.graphs, self.device_seconds = graphs, 0.0
-        self._clock, self._costs, self._device, self._host = clock, costs, device, host
+        self._costs, self._device, self._host = costs, device, host
+        self._clock = clock
         self.reader = SimulatedReader(self)  # type: ignore[assignment]
 
     def spend(self, graph: Graph, steps: int, *, first: bool = False) -> float:
@@ -242,8 +226,8 @@ class SimulatedLane(LaneScheduler):
         seconds = steps * self._device.step_seconds(graph.signature)
         if first:
             seconds = self._costs.first_token_seconds
-        seconds *= self._host.slowdown
-        self._clock.elapse(seconds + self._costs.call_seconds * self._host.slowdown)
+        seconds = self._host.compute(seconds)
+        self._host.compute(self._costs.call_seconds)
         self.device_seconds += seconds
         return seconds
 
@@ -370,17 +354,18 @@ class SimulatedWorker:
     def _wake(self) -> None:
         if not self._is_busy and self._is_alive:
             self._is_busy = True
-            self._host.busy += 1
             # A turn lets time pass, which others do not see.
-            self._clock.at(self._clock(), self._turn)
+            self._clock.at(self._clock(), self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        self._host.run(self._turn)
 
     def _turn(self) -> None:
         if self._is_alive and self.lane.turn():
             self._changed()
-            self._clock.at(self._clock(), self._turn)
+            self._clock.at(self._clock(), self._begin_turn)
             return
         self._is_busy = False
-        self._host.busy -= 1
 
     def _graph_changed(self) -> None:
         self._changed()
