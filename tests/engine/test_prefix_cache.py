@@ -87,6 +87,22 @@ def test_rows_that_were_written_in_place_are_kept_and_copied_as_they_are(
         np.testing.assert_array_equal(cached(copy), expected)
 
 
+def test_blocks_that_a_draft_model_has_not_read_are_known_and_replaced(filled: Caches) -> None:
+    cache, keys = _cache(filled, 3), _keys(0, 3)
+    cache.keep(NAME, keys, filled, 0, drafted=2 * BLOCK - 1)
+    assert cache.drafted(NAME, keys) == BLOCK
+    # Only the blocks that lack something change, and only for those that do not.
+    cache.keep(NAME, keys, filled, 1)
+    assert cache.drafted(NAME, keys) == BLOCK
+    cache.keep(NAME, keys, filled, 1, drafted=2 * BLOCK)
+    assert cache.drafted(NAME, keys) == 2 * BLOCK
+    rows = (0, 1, 0)
+    for index, (row, block) in enumerate(zip(rows, cache.blocks(NAME, keys), strict=True)):
+        here = slice(index * BLOCK, (index + 1) * BLOCK)
+        for kept, source in zip(block, filled.tokens, strict=True):
+            np.testing.assert_array_equal(kept.numpy()[0], cached(source)[row, :, :, here])
+
+
 def test_a_long_prompt_of_one_request_does_not_displace_what_many_begin_with(
     filled: Caches,
 ) -> None:

@@ -100,6 +100,21 @@ class Batch:
         self.state = self.state._replace(no_speech=probabilities)
         self._state_on_device = None
 
+    def drafted(self, row: int) -> int:
+        """Number of tokens of a row that its draft model has read; 0 if that is not known."""
+        return int(self.state.drafted[row]) if self.state.has_draft else 0
+
+    def limit_drafted(self, row: int, tokens: int) -> None:
+        """Notes that a row's draft model has read its first tokens only.
+
+        Args:
+            row: A row that is read from a copy of other keys and values.
+            tokens: Number of tokens whose keys and values of the draft model are in the copy.
+        """
+        if self.state.has_draft:
+            self.state.drafted[row] = min(tokens, self.state.drafted[row])
+            self._state_on_device = None
+
     def begin(
         self,
         row: int,

@@ -35,6 +35,7 @@ class _Block:
         tensors: What `Caches.copy_block` returned.
         bytes: Its memory.
         digest: See `routing.prefixes.digest`.
+        is_drafted: Whether it has the keys and values of the draft model.
         children: Number of cached blocks that follow it in some sequence.
         uses: Number of times that it was cached or copied.
         value: Blocks with the smallest value are evicted first.
@@ -46,6 +47,7 @@ class _Block:
     tensors: Sequence[tf.Tensor] = field(repr=False)
     bytes: int
     digest: int
+    is_drafted: bool
     children: int = 0
     uses: int = 0
     value: float = 0.0
@@ -130,6 +132,16 @@ class PrefixCache:
         kept = self._models[model].blocks
         return next((index for index, key in enumerate(keys) if key not in kept), len(keys))
 
+    def drafted(self, model: str, keys: Iterable[bytes]) -> int:
+        """Number of cached tokens of a sequence that a draft model need not read either.
+
+        Args:
+            model: Name of the model.
+            keys: Keys of the sequence's cached blocks.
+        """
+        kept = self._models[model].blocks
+        return BLOCK * sum(1 for _ in itertools.takewhile(lambda key: kept[key].is_drafted, keys))
+
     def record_hit(self, model: str, keys: Iterable[bytes], tokens: int) -> None:
         """Counts a use.
 
@@ -145,7 +157,9 @@ class PrefixCache:
             found.hit_tokens += tokens
             self._report(model)
 
-    def keep(self, model: str, keys: Sequence[bytes], caches: Caches, row: int) -> None:
+    def keep(
+        self, model: str, keys: Sequence[bytes], caches: Caches, row: int, *, drafted: int = 0
+    ) -> None:
         """Caches copies of the first blocks of a row, as many as there is room for.
 
         Args:
@@ -153,16 +167,20 @@ class PrefixCache:
             keys: Keys of the row's blocks.
             caches: Holds their keys and values, from position 0 on.
             row: The row.
+            drafted: Number of its tokens, from the first, that the draft model has read.
         """
         with self._lock:
-            self._keep(model, keys, caches, row)
+            self._keep(model, keys, caches, row, drafted)
 
-    def _keep(self, model: str, keys: Sequence[bytes], caches: Caches, row: int) -> None:
+    def _keep(
+        self, model: str, keys: Sequence[bytes], caches: Caches, row: int, drafted: int
+    ) -> None:
         found = self._models[model]
         parent: _Block | None = None
         pinned = set(keys)
         for index, key in enumerate(keys):
             block = found.blocks.get(key)
+            is_drafted = (index + 1) * BLOCK <= drafted
             if block is None:
                 size = BLOCK * caches.bytes_per_token + _OVERHEAD
                 if not self._make_room(size, pinned):
@@ -171,8 +189,11 @@ class PrefixCache:
                     self._floor += (len(keys) - index) * BLOCK / size
                     break
                 tensors = caches.copy_block(row, index * BLOCK, BLOCK)
-                block = _Block(model, key, parent, tensors, size, digest(key))
+                block = _Block(model, key, parent, tensors, size, digest(key), is_drafted)
                 self._insert(found, block)
+            elif is_drafted and not block.is_drafted:
+                block.tensors = caches.copy_block(row, index * BLOCK, BLOCK)
+                block.is_drafted = True
             self._touch(block)
             parent = block
         self._report(model)

@@ -84,9 +84,13 @@ class Prefixes:
         keys = keys[: -(-shared.tokens // BLOCK)]
         if holder is not None and holder.batch is not None:
             run.batch.caches.copy_row(run.row, holder.batch.caches, holder.row)
+            drafted = holder.batch.drafted(holder.row)
             keys = keys[:0]
         else:
             run.batch.caches.load_blocks(run.row, self._cache.blocks(self._model.name, keys))
+            drafted = self._cache.drafted(self._model.name, keys)
+        if drafted < shared.tokens:
+            run.batch.limit_drafted(run.row, drafted)
         run.cached_prompt_tokens = min(shared.tokens, len(run.token_ids))
         self._cache.record_hit(self._model.name, keys, shared.tokens)
 
@@ -105,7 +109,7 @@ class Prefixes:
         length = int(state.prompt_lengths[row] if batch.beams > 1 else state.lengths[row] - 1)
         tokens = state.tokens[row, 0, :length]
         keys = block_keys(self._model.name, run.prefix_scope, tokens)
-        self._cache.keep(self._model.name, keys, batch.caches, row)
+        self._cache.keep(self._model.name, keys, batch.caches, row, drafted=batch.drafted(row))
 
     def _keys(self, run: Run) -> Sequence[bytes]:
         """Keys of the blocks that a run reads."""
