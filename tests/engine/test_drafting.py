@@ -1,6 +1,8 @@
 """A draft model proposes tokens, and every run gets the same tokens as without one."""
 
+import itertools
 import json
+import random
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,6 +16,7 @@ from shaperouter_service.decoding import MAX_PROPOSALS, BySource
 from shaperouter_service.errors import StartupError
 from shaperouter_service.graphs import cache_key
 from shaperouter_service.models import load_model
+from shaperouter_service.worker.speculation import ProposalLimits
 
 # A model that drafts for itself is always right. The others are wrong, and have fewer tokens or
 # more, other positions, and other heads.
@@ -114,6 +117,32 @@ def test_a_draft_model_reads_what_was_proposed_by_others(on: Bench) -> None:
         now.draft - then.draft for now, then in zip(_counts(on, ALIKE), before, strict=True)
     )
     assert accepted == proposed >= MAX_PROPOSALS
+
+
+def test_a_draft_model_that_is_wrong_is_soon_left_alone_and_asked_again_later(
+    on: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Biases, which the draft model does not know, lead along a chain; then comes what it knows.
+    chain = random.Random(0).sample(range(3, 97), k=40)
+    biases = [(tuple(chain[place : place + 3]), 60.0) for place in range(len(chain) - 2)]
+    calls: list[tuple[int, int, int]] = []
+    observe = ProposalLimits.observe
+
+    def record(
+        limits: ProposalLimits, *, tokens: int, proposed: BySource, accepted: BySource
+    ) -> None:
+        calls.append((limits.draft.value, proposed.draft, accepted.draft))
+        observe(limits, tokens=tokens, proposed=proposed, accepted=accepted)
+
+    monkeypatch.setattr(ProposalLimits, "observe", record)
+    run = _run(on, ALIKE, chain[:2], biases=biases, max_new_tokens=100)
+    assert run.token_ids[: len(chain) - 2] == chain[2:]
+    wrong = list(itertools.takewhile(lambda call: call[0] > 0, calls))
+    assert len(wrong) < len(calls)
+    for limit, proposed, accepted in wrong:
+        assert proposed <= max(2 * limit, 4)
+        assert accepted == 0
+    assert sum(accepted for _, _, accepted in calls) > MAX_PROPOSALS
 
 
 def test_a_beam_search_needs_no_draft_model(on: Bench, off: Bench) -> None:

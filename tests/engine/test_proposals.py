@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from shaperouter_service.decoding.ngrams import count_matches
-from shaperouter_service.decoding.speculation import Checked, Proposals, propose
+from shaperouter_service.decoding.speculation import BySource, Checked, Proposals, propose
 from shaperouter_service.decoding.state import State
 from shaperouter_service.decoding.step_places import (
     MAX_ALL_PROPOSALS,
@@ -102,3 +102,30 @@ def test_logits_are_used_until_a_proposal_does_not_come() -> None:
     assert not np.any(checked.is_left)
     assert [checked.proposed_tokens.of_row(row) for row in (0, 1)] == [(3, 0), (0, 1)]
     assert [checked.accepted_tokens.of_row(row) for row in (0, 1)] == [(2, 0), (0, 1)]
+
+
+def test_a_call_stops_asking_a_source_whose_proposals_do_not_come() -> None:
+    # Limit, proposed and accepted in this call, and the limit of the next step.
+    cases = (
+        (4, 0, 0, 4),
+        (4, 7, 0, 4),
+        (4, 8, 1, 0),
+        (4, 8, 2, 4),
+        (7, 13, 0, 7),
+        (7, 14, 3, 0),
+        (1, 3, 0, 1),
+        (1, 4, 0, 0),
+        (1, 4, 1, 1),
+        (0, 0, 0, 0),
+    )
+    # A row has another case for each source, which count apart.
+    pairs = zip(zip(*cases, strict=True), zip(*cases[::-1], strict=True), strict=True)
+    limits, proposed, accepted, expected = (
+        BySource(tf.constant(ngram), tf.constant(draft)) for ngram, draft in pairs
+    )
+    checked = Checked.none(len(cases), 4)._replace(
+        proposed_tokens=proposed, accepted_tokens=accepted
+    )
+    found = checked.limits(limits)
+    np.testing.assert_array_equal(found.ngram, expected.ngram)
+    np.testing.assert_array_equal(found.draft, expected.draft)

@@ -324,7 +324,8 @@ class DecodeProgram(Program):
             room = tf.minimum(room, state.remaining - 1)
             reads = alive & ~is_left & ~begins
             own, drafts = caches.split(self.model, values)
-            proposals = propose(state, reads, tf.minimum(room, inputs.proposals.ngram))
+            limits = checked.limits(inputs.proposals)
+            proposals = propose(state, reads, tf.minimum(room, limits.ngram))
             if self.model.draft is not None:
                 proposals, state, drafts = draft(
                     self.model.draft,
@@ -332,7 +333,7 @@ class DecodeProgram(Program):
                     state,
                     options,
                     proposals,
-                    limits=tf.minimum(room, inputs.proposals.draft),
+                    limits=tf.minimum(room, limits.draft),
                     vocab_size=self.model.family.vocab_size,
                     values=drafts,
                 )

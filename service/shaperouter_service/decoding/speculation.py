@@ -34,6 +34,12 @@ MIN_MATCHED = 2
 _MAX_MATCHED = 16
 
 
+# A call stops asking a source once it has checked this many of its proposals, and those of two
+# steps, and accepted less than the share. The worker adjusts limits only between calls.
+_MIN_TRIED = 4
+MIN_ACCEPTED_SHARE = 0.25
+
+
 class Proposals(NamedTuple):
     """Tokens proposed for R rows.
 
@@ -117,6 +123,22 @@ class Checked(NamedTuple):
             proposed_tokens=BySource(zeros, zeros),
             accepted_tokens=BySource(zeros, zeros),
         )
+
+    def limits(self, limits: BySource) -> BySource:
+        """Limits of the next step: 0 where a source's proposals in this call do not come.
+
+        Args:
+            limits: Maximum numbers of proposals of a step of this call.
+        """
+
+        def limit(limit: tf.Tensor, proposed: tf.Tensor, accepted: tf.Tensor) -> tf.Tensor:
+            tried = proposed >= tf.maximum(2 * limit, _MIN_TRIED)
+            share = MIN_ACCEPTED_SHARE * tf.cast(proposed, tf.float32)
+            fails = tried & (tf.cast(accepted, tf.float32) < share)
+            return tf.where(fails, 0, limit)
+
+        numbers = zip(limits, self.proposed_tokens, self.accepted_tokens, strict=True)
+        return BySource(*[limit(*of_source) for of_source in numbers])
 
     @property
     def is_left(self) -> tf.Tensor:
