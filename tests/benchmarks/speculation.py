@@ -117,6 +117,7 @@ def main() -> None:
     parser.add_argument("--together", type=int, default=1, help="requests at the same time")
     parser.add_argument("--dtype", default="float32", choices=["float32", "int8", "int4"])
     parser.add_argument("--llamacpp", action="store_true", help="also measure llama.cpp")
+    parser.add_argument("--only", default="", help="measure only texts with this in their label")
     arguments = parser.parse_args()
     if arguments.llamacpp and (arguments.together > 1 or arguments.dtype != "float32"):
         parser.error("--llamacpp: needs --together 1 and --dtype float32")
@@ -137,7 +138,7 @@ def main() -> None:
     )
     print("| text | off | ngram | off / ngram | accepted | draft | off / draft | accepted |")
     print("|---|---|---|---|---|---|---|---|")
-    for text in TEXTS:
+    for text in [text for text in TEXTS if arguments.only in text.label]:
         peer = _Peer(models[text.model]) if arguments.llamacpp and text.has_peer else None
         _measure(text, benches, arguments.rounds, together, peer)
 
