@@ -140,7 +140,7 @@ def test_a_draft_model_that_is_wrong_is_soon_left_alone_and_asked_again_later(
     wrong = list(itertools.takewhile(lambda call: call[0] > 0, calls))
     assert len(wrong) < len(calls)
     for limit, proposed, accepted in wrong:
-        assert proposed <= max(2 * limit, 4)
+        assert proposed <= max(3 * limit, 4)
         assert accepted == 0
     assert sum(accepted for _, _, accepted in calls) > MAX_PROPOSALS
 

@@ -108,11 +108,11 @@ def test_a_call_stops_asking_a_source_whose_proposals_do_not_come() -> None:
     # Limit, proposed and accepted in this call, and the limit of the next step.
     cases = (
         (4, 0, 0, 4),
-        (4, 7, 0, 4),
-        (4, 8, 1, 0),
-        (4, 8, 2, 4),
-        (7, 13, 0, 7),
-        (7, 14, 3, 0),
+        (4, 11, 0, 4),
+        (4, 12, 1, 0),
+        (4, 12, 2, 4),
+        (7, 20, 0, 7),
+        (7, 21, 2, 0),
         (1, 3, 0, 1),
         (1, 4, 0, 0),
         (1, 4, 1, 1),

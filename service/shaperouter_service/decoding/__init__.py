@@ -11,13 +11,12 @@ from shaperouter_service.decoding.options import Options, TranscriptRules
 from shaperouter_service.decoding.prefill import Piece, PrefillProgram
 from shaperouter_service.decoding.program import Program
 from shaperouter_service.decoding.search import Logprobs
-from shaperouter_service.decoding.speculation import MIN_ACCEPTED_SHARE, BySource
+from shaperouter_service.decoding.speculation import BySource
 from shaperouter_service.decoding.step_places import MAX_PROPOSALS
 
 __all__ = [
     "MAX_PROPOSALS",
     "MAX_STEPS",
-    "MIN_ACCEPTED_SHARE",
     "AlignProgram",
     "Aligned",
     "Batch",

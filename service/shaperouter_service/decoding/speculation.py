@@ -34,10 +34,11 @@ MIN_MATCHED = 2
 _MAX_MATCHED = 16
 
 
-# A call stops asking a source once it has checked this many of its proposals, and those of two
-# steps, and accepted less than the share. The worker adjusts limits only between calls.
-_MIN_TRIED = 4
-MIN_ACCEPTED_SHARE = 0.25
+# A call stops asking a source once it has checked at least this many of its proposals, and those of
+# three steps, and accepted less than the share. The worker adjusts limits only between calls. A
+# stricter rule also stops sources that pay: chance alone may reject what the first steps propose.
+_MIN_TRIED, _MIN_TRIED_STEPS = 4, 3
+_MIN_ACCEPTED_SHARE = 0.125
 
 
 class Proposals(NamedTuple):
@@ -132,8 +133,8 @@ class Checked(NamedTuple):
         """
 
         def limit(limit: tf.Tensor, proposed: tf.Tensor, accepted: tf.Tensor) -> tf.Tensor:
-            tried = proposed >= tf.maximum(2 * limit, _MIN_TRIED)
-            share = MIN_ACCEPTED_SHARE * tf.cast(proposed, tf.float32)
+            tried = proposed >= tf.maximum(_MIN_TRIED_STEPS * limit, _MIN_TRIED)
+            share = _MIN_ACCEPTED_SHARE * tf.cast(proposed, tf.float32)
             fails = tried & (tf.cast(accepted, tf.float32) < share)
             return tf.where(fails, 0, limit)
 

@@ -5,14 +5,14 @@ accepted and fewer while they are not. At zero it pauses, and each pause is twic
 last. `decoding.speculation` explains why these limits cannot change a token.
 """
 
-from shaperouter_service.decoding import MAX_PROPOSALS, MIN_ACCEPTED_SHARE, BySource
+from shaperouter_service.decoding import MAX_PROPOSALS, BySource
 
 # Proposals of a run's first steps.
 START = 4
 
-# The limit doubles if at least this share of proposals was accepted. It halves if less than
-# `MIN_ACCEPTED_SHARE` was, which also ends the proposals of a call.
-GROW_SHARE = 0.5
+# The limit doubles if at least the larger share of proposals was accepted, and halves if less than
+# the smaller share was.
+GROW_SHARE, SHRINK_SHARE = 0.5, 0.25
 
 # Minimum and maximum length of a pause, in tokens. A text whose proposals are never accepted has
 # one step with proposals after each maximum pause.
@@ -68,7 +68,7 @@ class ProposalLimit:
         elif accepted >= GROW_SHARE * proposed:
             self.value = min(2 * self.value, MAX_PROPOSALS)
             self._pause = MIN_PAUSE
-        elif accepted < MIN_ACCEPTED_SHARE * proposed:
+        elif accepted < SHRINK_SHARE * proposed:
             self.value //= 2
             if self.value == 0:
                 self._left = self._pause
