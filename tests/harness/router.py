@@ -90,16 +90,16 @@ class Router:
     @property
     def free_slots(self) -> float:
         """Number of slots of the workers in the router's catalog."""
+        return self.metric("slots", state="free")
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of a metric's series with these labels; 0 before its first count."""
         return sum(
             sample.value
             for family in self.registry.collect()
             for sample in family.samples
-            if sample.name == "shaperouter_slots" and sample.labels["state"] == "free"
+            if sample.name == f"shaperouter_{name}" and labels.items() <= sample.labels.items()
         )
-
-    def metric(self, name: str, **labels: str) -> float:
-        """The value of a metric; 0 before its first count."""
-        return self.registry.get_sample_value(f"shaperouter_{name}", labels) or 0
 
 
 def _with_prompt(fields: dict[str, Any]) -> dict[str, Any]:
