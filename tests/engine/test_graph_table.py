@@ -9,7 +9,7 @@ import pytest
 
 from harness.waiting import wait_until
 from shaperouter_service.decoding.program import Program
-from shaperouter_service.errors import GraphRefusedError
+from shaperouter_service.errors import GraphRefusedError, StartupError
 from shaperouter_service.graphs import (
     CompileBudget,
     Graph,
@@ -19,11 +19,13 @@ from shaperouter_service.graphs import (
     NoCover,
 )
 from shaperouter_service.graphs.graph import NEWEST_STEPS
+from shaperouter_service.graphs.memory_maps import MemoryMaps
 from shaperouter_service.routing.costs import Costs, Dimensions
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.snapshots import CompileMode
 from shaperouter_service.traffic_record import TrafficRecorder
+from shaperouter_service.worker.ladders import check_further
 
 
 class FakeProgram:
@@ -281,6 +283,22 @@ def test_a_refused_graph_can_be_requested_again(
     fake.programs[_signature(64)].go_on.set()
     wait_until(lambda: graph.state is GraphState.READY)
     assert (graph.error, graph.failures) == ("", 0)
+
+
+def test_nothing_more_is_compiled_once_the_memory_maps_are_spent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    maps = MemoryMaps(800, 1000)
+    monkeypatch.setattr("shaperouter_service.graphs.graph_table.memory_maps", lambda: maps)
+    fake = Table()
+    graph = fake.table.request_compile(_signature(64), urgent=True)
+    fake.programs[_signature(64)].go_on.set()
+    wait_until(lambda: graph.state is GraphState.READY)
+    assert fake.table.room == 0
+    with pytest.raises(GraphRefusedError, match=r"1x128.*800 of 1000 memory maps.*restart it"):
+        fake.table.request_compile(_signature(128), urgent=True)
+    with pytest.raises(StartupError, match=r"800 of 1000 memory maps.*restart the worker"):
+        check_further(fake.table, [_signature(64)], models=["m", "n"])
 
 
 def test_queued_graphs_of_a_frozen_table_are_not_compiled() -> None:

@@ -14,6 +14,7 @@ from shaperouter_service.graphs.budget import CompileBudget
 from shaperouter_service.graphs.builder import Builder
 from shaperouter_service.graphs.graph import Graph
 from shaperouter_service.graphs.graph_program import GraphProgram
+from shaperouter_service.graphs.memory_maps import MemoryMaps, memory_maps
 from shaperouter_service.routing.compile_policy import SAVINGS_THRESHOLD
 from shaperouter_service.routing.costs import Costs, Dimensions, cheapest
 from shaperouter_service.routing.decay import DecayingSum
@@ -91,6 +92,7 @@ class GraphTable:
         self._queued: dict[Signature, bool] = {}
         self._work_there = threading.Condition(self._lock)
         self._forecast = Forecast(threads)
+        self._maps = MemoryMaps()
         self._start_threads(threads, self._work)
 
     def graph(self, signature: Signature) -> Graph:
@@ -284,13 +286,18 @@ class GraphTable:
     def room(self) -> int:
         """Number of graphs that may still be compiled."""
         with self._lock:
-            return 0 if self._frozen else self.budget.room(self._counted())
+            return 0 if self._frozen else self._room(self._counted())
+
+    @property
+    def maps(self) -> MemoryMaps:
+        """Memory maps of the process after the last graph was made."""
+        return self._maps
 
     @property
     def exhausted(self) -> bool:
         """Whether some graph is worth compiling but the budget has no room for it."""
         with self._lock:
-            if self._frozen or self.budget.room(self._counted()) > 0:
+            if self._frozen or self._room(self._counted()) > 0:
                 return False
             now = time.monotonic()
             return any(
@@ -309,6 +316,9 @@ class GraphTable:
         lost = (GraphState.COLD, GraphState.FAILED)
         return [s for s, graph in self._graphs.items() if graph.state not in lost]
 
+    def _room(self, others: Collection[Signature]) -> int:
+        return 0 if self._maps.spent else self.budget.room(others)
+
     def _check(self, signature: Signature, others: Collection[Signature]) -> None:
         """Raises an error if a graph may not be compiled.
 
@@ -323,6 +333,8 @@ class GraphTable:
             raise GraphRefusedError(signature, "nothing is compiled after warm-up (mode frozen)")
         if signature in self.budget.first:
             return
+        if self._maps.spent:
+            raise GraphRefusedError(signature, f"the worker has {self._maps}; restart it")
         if self.budget.room(others) == 0:
             limit = f"{self.budget.max_graphs} graphs"
             if self.budget.max_memory_bytes:
@@ -426,7 +438,17 @@ class GraphTable:
                 trace_seconds=round(graph.trace_seconds, 3),
             )
             self._forget_savings(graph.signature)
+            self._count_maps()
             self._moved(graph, GraphState.READY)
+
+    def _count_maps(self) -> None:
+        before, self._maps = self._maps, memory_maps()
+        if self._maps.spent and not before.spent:
+            log.warning(
+                "no more graphs are compiled: restart the worker",
+                memory_maps=self._maps.used,
+                max_map_count=self._maps.limit,
+            )
 
     def _forget_savings(self, ready: Signature) -> None:
         """Resets the savings of a lattice's graphs when one of them becomes ready."""

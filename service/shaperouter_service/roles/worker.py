@@ -157,12 +157,16 @@ def _metrics(config: WorkerConfig) -> Iterator[WorkerMetrics | None]:
 async def _observed(
     servicer: WorkerServicer, metrics: WorkerMetrics | None, health: Health
 ) -> None:
-    """Updates health and metrics from the worker's snapshots inside the context."""
+    """Updates health and metrics from the worker's snapshots inside the context.
+
+    A worker that starts is ready only when it has what was loaded while the service ran, or a
+    rollout would stop the next worker too early. It then stays ready, whatever is loaded.
+    """
     ready = False
     async for snapshot in servicer.snapshots():
         if metrics:
             metrics.observe(snapshot)
-        if snapshot.warm and not ready:
+        if snapshot.warm and not ready and servicer.settled:
             ready = True
             health.set_ready(True)
 

@@ -30,7 +30,13 @@ from shaperouter_service.worker.call_scheduler import CallScheduler
 from shaperouter_service.worker.config import EngineConfig
 from shaperouter_service.worker.device import DeviceThread
 from shaperouter_service.worker.engine_parts import EngineParts
-from shaperouter_service.worker.ladders import all_first, check_warm, first_graphs, is_of
+from shaperouter_service.worker.ladders import (
+    all_first,
+    check_further,
+    check_warm,
+    first_graphs,
+    is_of,
+)
 from shaperouter_service.worker.model_table import ModelTable
 from shaperouter_service.worker.models import LoadedModels, load_models
 from shaperouter_service.worker.programs import ProgramFactory
@@ -322,11 +328,7 @@ class Engine:
             )
         ladders = loaded.all_ladders
         first = all_first(ladders)
-        if (count := len(self._graphs.budget.first) + len(first)) > config.max_graphs:
-            raise StartupError(
-                f"max-graphs: must be at least {count}, the number of graphs that cover every "
-                f"request of {', '.join([*self._models.names, name])}; got {config.max_graphs}"
-            )
+        check_further(self._graphs, first, models=[*self._models.names, name])
         self.vocabularies.add(name, directory)
         self._recorder.add(ladders)
         self._programs.add(loaded)

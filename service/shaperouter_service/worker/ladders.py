@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from shaperouter_service.errors import StartupError
+from shaperouter_service.graphs.graph_table import GraphTable
 from shaperouter_service.models import EncoderDecoder, Family
 from shaperouter_service.routing.call_ladders import CallLadders
 from shaperouter_service.routing.deployments import public_name
@@ -77,12 +78,36 @@ def first_graphs(
         StartupError: There are more than that.
     """
     first = all_first(ladders)
-    if max_graphs < len(first):
-        raise StartupError(
-            f"max-graphs: must be at least {len(first)}, the number of graphs that cover every "
-            f"request of {', '.join(ladders)}; got {max_graphs}"
-        )
+    _check_count(len(first), max_graphs=max_graphs, models=ladders)
     return first
+
+
+def check_further(graphs: GraphTable, first: Sequence[Signature], *, models: Iterable[str]) -> None:
+    """Checks that a worker may compile the first graphs of a further model.
+
+    Args:
+        graphs: The graphs of the models that it has.
+        first: The first graphs of the further model.
+        models: The names of all of them.
+
+    Raises:
+        StartupError: It may not.
+    """
+    budget = graphs.budget
+    _check_count(len(budget.first) + len(first), max_graphs=budget.max_graphs, models=models)
+    if graphs.maps.spent:
+        raise StartupError(
+            f"no graph of a further model can be compiled: this process has {graphs.maps}; "
+            "restart the worker"
+        )
+
+
+def _check_count(count: int, *, max_graphs: int, models: Iterable[str]) -> None:
+    if max_graphs < count:
+        raise StartupError(
+            f"max-graphs: must be at least {count}, the number of graphs that cover every "
+            f"request of {', '.join(models)}; got {max_graphs}"
+        )
 
 
 def all_first(ladders: Mapping[str, Ladders | CallLadders]) -> list[Signature]:

@@ -10,6 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 
 import structlog
@@ -31,6 +32,10 @@ from shaperouter_service.worker.warm_up import WarmUp
 # Seconds before a revision that could not be loaded is tried again: doubled after each failure, up
 # to a limit.
 FIRST_RETRY, LAST_RETRY = 10.0, 600.0
+
+# Seconds from a worker's start until routers have found it, which look up names every 5 s; and from
+# the moment when the first of them watches it until it has the orders of that router.
+FOUND_WITHIN, ORDERED_WITHIN = 10.0, 3.0
 
 log = structlog.get_logger(__name__)
 
@@ -92,6 +97,8 @@ class ModelRepository:
         # each.
         self._watching: dict[str, int] = {}
         self._orders: dict[str, Orders] = {}
+        self._started = time.monotonic()
+        self._first_watched = inf
 
     @property
     def deployments(self) -> list[Deployment]:
@@ -116,6 +123,7 @@ class ModelRepository:
     @contextlib.contextmanager
     def watched_by(self, router: str) -> Iterator[None]:
         """Keeps the revisions loaded, inside the context, that a router's requests may use."""
+        self._first_watched = min(self._first_watched, time.monotonic())
         self._watching[router] = self._watching.get(router, 0) + 1
         try:
             yield
@@ -124,6 +132,20 @@ class ModelRepository:
             if not self._watching[router]:
                 del self._watching[router]
                 self._orders.pop(router, None)
+
+    @property
+    def settled(self) -> bool:
+        """Whether this worker has what the others have.
+
+        Routers have had time to find it and to order what was loaded while the service ran, and all
+        of that is ready.
+        """
+        ordered = min(self._first_watched + ORDERED_WITHIN, self._started + FOUND_WITHIN)
+        return time.monotonic() >= ordered and all(
+            model in self._present
+            and (model not in self._loads or self._loads[model].state is RevisionState.READY)
+            for model in self._wanted()
+        )
 
     def order(self, orders: Orders) -> None:
         """Takes the orders of a router; `follow` carries them out."""

@@ -183,6 +183,11 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         self._changes.notify()
         return worker_pb2.DeployResponse()
 
+    @property
+    def settled(self) -> bool:
+        """Whether the worker has all models that routers have ordered; see `ModelRepository`."""
+        return self._repository.settled
+
     async def follow_deployments(self) -> None:
         """Loads and frees models as routers order, until the worker drains."""
         async for _ in self._changes.watch():

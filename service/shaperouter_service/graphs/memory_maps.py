@@ -1,0 +1,52 @@
+"""The memory maps of this process, of which Linux allows each process a limited number.
+
+Every compiled graph takes some for its code, and TensorFlow never frees it, not even when its model
+is unloaded. When the limit is reached, XLA cannot map further code and aborts the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+
+# Share of the limit at which a process compiles no further graphs. The rest is for the graphs that
+# are being compiled, and for memory that is allocated as threads and requests need it.
+SPENT_SHARE = 0.8
+
+_MAPS, _LIMIT = Path("/proc/self/maps"), Path("/proc/sys/vm/max_map_count")
+
+
+@dataclass(frozen=True)
+class MemoryMaps:
+    """Memory maps of a process.
+
+    Attributes:
+        used: Number that it has.
+        limit: Number that the system allows it (`vm.max_map_count`); 0 if there is no limit.
+    """
+
+    used: int = 0
+    limit: int = 0
+
+    @property
+    def spent(self) -> bool:
+        """Whether there are too few left to compile graphs safely."""
+        return self.limit > 0 and self.used >= SPENT_SHARE * self.limit
+
+    def __str__(self) -> str:
+        """Both numbers."""
+        return f"{self.used} of {self.limit} memory maps (vm.max_map_count)"
+
+
+def memory_maps() -> MemoryMaps:
+    """Counts the memory maps of this process: 30 ms near the limit of 65,530.
+
+    Where they cannot be counted, because the system is not Linux or no file descriptor is free, no
+    limit is reported.
+    """
+    with contextlib.suppress(OSError):
+        limit = int(_LIMIT.read_text())
+        with _MAPS.open("rb") as maps:
+            return MemoryMaps(sum(1 for _ in maps), limit)
+    return MemoryMaps()
