@@ -99,8 +99,8 @@ serve: setup ## Serves the embedded model until Ctrl-C; SETTINGS='--model NAME=D
 PYTEST := $(BIN)/python -m pytest --dist=loadfile --no-loadscope-reorder
 
 test: setup $(TOOLS)/.ready $(CLIENTS) .venvs/release/.ready ## Runs all tests.
-	@# In two parts, as TensorFlow never frees a compiled graph: one process for all of them would come
-	@# near the memory maps that Linux allows it (65,530), beyond which XLA aborts it.
+	@# In two parts: TensorFlow never frees a compiled graph, and the graphs of all these tests would
+	@# take nearly all memory maps that Linux allows a process (65,530). XLA aborts beyond them.
 	$(PYTEST) -n $(TEST_PROCESSES) tests/engine/test_[a-i]*.py
 	$(PYTEST) -n $(TEST_PROCESSES) tests/engine/test_[j-z]*.py
 	@# These wait more than they compute, and need less memory.

@@ -161,7 +161,7 @@ def lost_worker(production: Production, story: Story) -> None:
             # Requests are short: one that is running now would end before the kill.
             lost.freeze()
             calls = story.prometheus.value("sum(caller_requests_total)")
-            # Callers that are answered no more wait for it, which serves as well.
+            # If all callers wait for the frozen worker, it has requests, too.
             with contextlib.suppress(TimeoutError):
                 story.prometheus.wait_until(f"sum(caller_requests_total) > {calls + 10}", timeout=5)
             lost.kill()
@@ -294,8 +294,8 @@ def two_versions(production: Production, story: Story, before: VersionBefore) ->
     title = (
         f"Routers, workers and clients are of this version and of the one before, {before.commit}."
     )
-    # Workers of some versions were ready before they had what was loaded while the service ran, so
-    # that a rollout of them may leave the model without a worker for a while.
+    # Workers of the version before may report ready before they have what was loaded while the
+    # service ran. Rolling them out may then leave the model without a worker for a while.
     with story.chapter(title, may_fire={MISSES, NO_WORKERS}):
         production.begin_calls(before)
         story.say("clients of the version before call, too")

@@ -16,20 +16,26 @@ from shaperouter_service.worker.repository import ModelRepository
 
 
 class FakeEngine:
-    """Loads any model: `warm_up` says how far."""
+    """Loads any model, whose first graphs are ready once `warm_up.is_done`, or raises `error`."""
 
     def __init__(self) -> None:
         self.warm = True
         self.warm_up = SimpleNamespace(failed_covers=[], is_done=False)
         self.error: Exception | None = None
 
-    def load(self, *_: object) -> Any:
+    def load(self, name: str, directory: Path, digest: str) -> Any:
         if self.error:
             raise self.error
         return self.warm_up
 
-    def is_used(self, _: str) -> bool:
+    def unload(self, name: str) -> None:
+        raise NotImplementedError
+
+    def is_used(self, name: str) -> bool:
         return True
+
+    def idle_seconds(self, name: str) -> float:
+        return 0.0
 
 
 @pytest.fixture
@@ -42,7 +48,7 @@ def worker(engine: FakeEngine, tmp_path: Path) -> ModelRepository:
     (tmp_path / "tuned").mkdir()
     (tmp_path / "tuned/config.json").write_text("{}")
     started_with = {"gpt2": tmp_path / "tuned"}
-    return ModelRepository(engine, tmp_path, started_with, lambda: None)  # type: ignore[arg-type]  # a fake
+    return ModelRepository(engine, tmp_path, started_with, lambda: None)
 
 
 @pytest.fixture
@@ -64,8 +70,13 @@ def test_a_worker_waits_for_routers_to_find_it(
     assert worker.settled
 
 
-def test_a_worker_waits_for_the_orders_of_the_router_that_found_it(worker: ModelRepository) -> None:
+def test_a_worker_waits_for_the_orders_of_the_router_that_found_it(
+    worker: ModelRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with worker.watched_by("router"):
+        assert not worker.settled
+        # However late it was found.
+        monkeypatch.setattr(repository_module, "FOUND_WITHIN", 0.0)
         assert not worker.settled
 
 

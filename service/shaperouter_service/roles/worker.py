@@ -159,8 +159,8 @@ async def _observed(
 ) -> None:
     """Updates health and metrics from the worker's snapshots inside the context.
 
-    A worker that starts is ready only when it has what was loaded while the service ran, or a
-    rollout would stop the next worker too early. It then stays ready, whatever is loaded.
+    A starting worker becomes ready only when it has what was loaded while the service ran.
+    Otherwise a rollout would stop the next worker too early. Later loads leave it ready.
     """
     ready = False
     async for snapshot in servicer.snapshots():

@@ -10,8 +10,8 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from math import inf
 from pathlib import Path
+from typing import Protocol
 
 import structlog
 
@@ -26,15 +26,14 @@ from shaperouter_service.routing.deployments import (
     newest,
     public_name,
 )
-from shaperouter_service.worker.engine import Engine
 from shaperouter_service.worker.warm_up import WarmUp
 
 # Seconds before a revision that could not be loaded is tried again: doubled after each failure, up
 # to a limit.
 FIRST_RETRY, LAST_RETRY = 10.0, 600.0
 
-# Seconds from a worker's start until routers have found it, which look up names every 5 s; and from
-# the moment when the first of them watches it until it has the orders of that router.
+# Seconds after its start in which a worker expects a router to find it; routers look up names every
+# 5 s. Seconds after a router begins to watch it in which it expects that router's orders.
 FOUND_WITHIN, ORDERED_WITHIN = 10.0, 3.0
 
 log = structlog.get_logger(__name__)
@@ -68,12 +67,27 @@ class _Load:
         return "reads its files" if self.warm_up is None else f"makes its graphs: {self.warm_up}"
 
 
+class _Engine(Protocol):
+    """What a repository needs of the engine; see `Engine` for each method."""
+
+    @property
+    def warm(self) -> bool: ...
+
+    def load(self, name: str, directory: Path, digest: str) -> WarmUp: ...
+
+    def unload(self, name: str) -> None: ...
+
+    def is_used(self, name: str) -> bool: ...
+
+    def idle_seconds(self, name: str) -> float: ...
+
+
 class ModelRepository:
     """Follows deployments on an engine. Only the event loop may use it."""
 
     def __init__(
         self,
-        engine: Engine,
+        engine: _Engine,
         directory: Path | None,
         started_with: Mapping[str, Path],
         on_change: Callable[[], None],
@@ -98,7 +112,7 @@ class ModelRepository:
         self._watching: dict[str, int] = {}
         self._orders: dict[str, Orders] = {}
         self._started = time.monotonic()
-        self._first_watched = inf
+        self._first_watched: float | None = None
 
     @property
     def deployments(self) -> list[Deployment]:
@@ -123,7 +137,8 @@ class ModelRepository:
     @contextlib.contextmanager
     def watched_by(self, router: str) -> Iterator[None]:
         """Keeps the revisions loaded, inside the context, that a router's requests may use."""
-        self._first_watched = min(self._first_watched, time.monotonic())
+        if self._first_watched is None:
+            self._first_watched = time.monotonic()
         self._watching[router] = self._watching.get(router, 0) + 1
         try:
             yield
@@ -135,13 +150,16 @@ class ModelRepository:
 
     @property
     def settled(self) -> bool:
-        """Whether this worker has what the others have.
+        """Whether this worker has the models that the other workers have.
 
         Routers have had time to find it and to order what was loaded while the service ran, and all
         of that is ready.
         """
-        ordered = min(self._first_watched + ORDERED_WITHIN, self._started + FOUND_WITHIN)
-        return time.monotonic() >= ordered and all(
+        if self._first_watched is None:
+            expected = self._started + FOUND_WITHIN
+        else:
+            expected = self._first_watched + ORDERED_WITHIN
+        return time.monotonic() >= expected and all(
             model in self._present
             and (model not in self._loads or self._loads[model].state is RevisionState.READY)
             for model in self._wanted()
