@@ -406,7 +406,8 @@ constexpr WeightType kTypes[] = {WeightType::kFloat32, WeightType::kBFloat16, We
                                  WeightType::kInt4};
 
 void EveryNumberOfRows(const Kernels& kernels, const Pool& pool) {
-  constexpr size_t kShapes[][2] = {{1, 1}, {3, 17}, {64, 48}, {97, 131}, {300, 33}, {128, 16}};
+  constexpr size_t kShapes[][2] = {{1, 1},    {3, 17},   {64, 48},  {97, 131},
+                                   {300, 33}, {128, 16}, {192, 100}};
   for (const WeightType type : kTypes) {
     for (size_t rows = 1; rows <= 70; ++rows) {
       for (const auto [inputs, columns] : kShapes) {
@@ -422,9 +423,11 @@ void EveryNumberOfRows(const Kernels& kernels, const Pool& pool) {
 void ManyRows(const Kernels& kernels, const Pool& pool) {
   for (const size_t rows : {128, 511}) {
     for (const WeightType type : kTypes) {
-      Case one(rows, 1030, 70, type, 1);
-      Multiply(one.product(), kernels, pool);
-      one.Check();
+      for (const size_t inputs : {1030, 1088}) {
+        Case one(rows, inputs, 70, type, 1);
+        Multiply(one.product(), kernels, pool);
+        one.Check();
+      }
     }
   }
 }
@@ -448,17 +451,20 @@ void EveryNumberOfQueries(const Kernels& kernels, const Pool& pool) {
 // A row is the same alone and among others, to the last bit.
 void RowsDoNotDependOnOthers(const Kernels& kernels, const Pool& pool) {
   for (const WeightType type : kTypes) {
-    Case all(31, 300, 83, type, 7);
-    Multiply(all.product(), kernels, pool);
-    for (size_t row = 0; row < 31; ++row) {
-      Floats arranged(RowSize(type, 300)), out(83);
-      Product alone = all.product();
-      alone.rows = 1;
-      alone.x += row * 300;
-      alone.arranged = arranged.data();
-      alone.out = out.data();
-      Multiply(alone, kernels, pool);
-      CHECK(std::memcmp(out.data(), &all.out()[row * 83], 83 * sizeof(float)) == 0);
+    // More inputs than one piece has.
+    for (const size_t inputs : {300, 1216}) {
+      Case all(61, inputs, 83, type, 7);
+      Multiply(all.product(), kernels, pool);
+      for (size_t row = 0; row < 61; ++row) {
+        Floats arranged(RowSize(type, inputs)), out(83);
+        Product alone = all.product();
+        alone.rows = 1;
+        alone.x += row * inputs;
+        alone.arranged = arranged.data();
+        alone.out = out.data();
+        Multiply(alone, kernels, pool);
+        CHECK(std::memcmp(out.data(), &all.out()[row * 83], 83 * sizeof(float)) == 0);
+      }
     }
   }
 }

@@ -20,7 +20,9 @@ constexpr int kVersion = 13;
 // multiplied.
 struct Kernels {
   const char* name;
-  size_t block_rows;  // Maximum number of rows of a block.
+
+  // Number of blocks of rows that `arrange` takes.
+  size_t (*blocks)(const Product&);
 
   // Arranges blocks of rows, [first, last), in the order in which `multiply` reads them.
   void (*arrange)(const Product&, size_t first, size_t last);
@@ -48,6 +50,7 @@ extern const Kernels kAvx2Kernels;
 extern const Kernels kAvx512Kernels;
 extern const Kernels kAvx512VnniKernels;
 extern const Kernels kAvx512Bf16Kernels;
+extern const Kernels kAmxKernels;
 // Clang before 16 offers dot products only if the whole file is compiled for them.
 #elif defined(__aarch64__) && (!defined(__clang__) || __clang_major__ >= 16)
 #define SHAPEROUTER_NEON_DOT
@@ -56,6 +59,10 @@ extern const Kernels kNeonDotKernels;
 
 // The kernels that this processor can run, fastest first, followed by null.
 const Kernels* const* RunnableKernels();
+
+// Whether this processor is faster if weights that are read once never get into its L2 cache. Those
+// of AMD are, by 2 to 6 %; those of Intel take two to three times as long.
+bool ReadsPastL2();
 
 // The fastest kernels on this processor, or those that the environment variable
 // SHAPEROUTER_KERNELS_ISA names, if the processor can run them, so that tests can reach all.

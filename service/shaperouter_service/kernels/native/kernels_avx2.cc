@@ -36,6 +36,15 @@ inline Ints Dot(Ints sums, const Quads& weights, int32_t x) {
   return sums + (Ints)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
 
+template <class Ints>
+inline void StoreBytes(int8_t* to, Ints ints) {
+  // Four of them in each half, side by side, and then these beside each other.
+  const __m256i halves = _mm256_shuffle_epi8((__m256i)ints, _mm256_set1_epi32(0x0c080400));
+  const __m256i bytes =
+      _mm256_permutevar8x32_epi32(halves, _mm256_setr_epi32(0, 4, 0, 0, 0, 0, 0, 0));
+  _mm_storel_epi64(reinterpret_cast<__m128i*>(to), _mm256_castsi256_si128(bytes));
+}
+
 // A group's products of unsigned by signed bytes are added up in 16 bits: 16 of them are at most
 // 16 * 15 * 127.
 struct Nibbles {
@@ -70,7 +79,7 @@ inline Ints SumsOfDots(Dots dots, int32_t offset) {
 #endif
 
 const shaperouter::Kernels shaperouter::kAvx2Kernels = {
-    "avx2", kBlockRows, Arrange, Multiply, Attend, AttendTextHeads,
+    "avx2", Blocks, Arrange, Multiply, Attend, AttendTextHeads,
     AddNormRows, EmbedRows, SumTextRows};
 
 #endif

@@ -38,6 +38,13 @@ inline Ints Dot(Ints sums, const Quads& weights, int32_t x) {
   return sums + (Ints)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
 }
 
+template <class Ints>
+inline void StoreBytes(int8_t* to, Ints ints) {
+  // Without a mask, GCC 12 warns of a variable of its own.
+  const __m128i bytes = _mm512_maskz_cvtepi32_epi8(0xffff, (__m512i)ints);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), bytes);
+}
+
 // A group's products of unsigned by signed bytes are added up in 16 bits: 16 of them are at most
 // 16 * 15 * 127.
 struct Nibbles {
@@ -72,7 +79,7 @@ inline Ints SumsOfDots(Dots dots, int32_t offset) {
 #endif
 
 const shaperouter::Kernels shaperouter::kAvx512Kernels = {
-    "avx512", kBlockRows, Arrange, Multiply, Attend, AttendTextHeads,
+    "avx512", Blocks, Arrange, Multiply, Attend, AttendTextHeads,
     AddNormRows, EmbedRows, SumTextRows};
 
 #endif

@@ -41,7 +41,7 @@ inline Vector AddPairs(Vector sums, Pairs weights, const float* x) {
 #endif
 
 const shaperouter::Kernels shaperouter::kAvx512Bf16Kernels = {
-    "avx512bf16", kBlockRows, Arrange, Multiply, Attend, AttendTextHeads,
+    "avx512bf16", Blocks, Arrange, Multiply, Attend, AttendTextHeads,
     AddNormRows, EmbedRows, SumTextRows};
 
 #endif

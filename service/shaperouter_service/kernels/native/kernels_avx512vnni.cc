@@ -1,4 +1,5 @@
-// For x86 with AVX-512 and its instructions for bytes (VNNI): 32 registers of sixteen floats.
+// For x86 with AVX-512 and its instructions for bytes (VNNI): 32 registers of sixteen floats. Also
+// for processors with tiles (AMX), which widen bfloat16 faster than they multiply pairs of it.
 
 #include "kernels.h"
 
@@ -7,7 +8,7 @@
 #include <immintrin.h>
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vnni"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vnni,amx-int8"))), apply_to = function)
 #else
 #pragma GCC target("avx512f,avx512bw,avx512vnni")
 #endif
@@ -21,13 +22,18 @@ constexpr size_t kBlockRows = 12;
 #include "vnni.inc"
 #include "widening.inc"
 #include "kernels.inc"
+#include "tiles.inc"
 
 #if defined(__clang__)
 #pragma clang attribute pop
 #endif
 
 const shaperouter::Kernels shaperouter::kAvx512VnniKernels = {
-    "avx512vnni", kBlockRows, Arrange, Multiply, Attend, AttendTextHeads,
+    "avx512vnni", Blocks, Arrange, Multiply, Attend, AttendTextHeads,
+    AddNormRows, EmbedRows, SumTextRows};
+
+const shaperouter::Kernels shaperouter::kAmxKernels = {
+    "amx", BlocksForTiles, ArrangeForTiles, MultiplyWithTiles, Attend, AttendTextHeads,
     AddNormRows, EmbedRows, SumTextRows};
 
 #endif

@@ -30,6 +30,13 @@ inline Ints Dot(Ints sums, const Quads& weights, int32_t x) {
   return (Ints)vdotq_s32((int32x4_t)sums, weights.bytes, bytes);
 }
 
+template <class Ints>
+inline void StoreBytes(int8_t* to, Ints ints) {
+  const int16x4_t narrow = vmovn_s32((int32x4_t)ints);
+  const int8x8_t bytes = vmovn_s16(vcombine_s16(narrow, narrow));
+  __builtin_memcpy(to, &bytes, kLanes);
+}
+
 struct Nibbles {
   int8x16_t low;
   int8x16_t high;
@@ -62,7 +69,7 @@ inline Ints SumsOfDots(Dots dots, int32_t) {
 #endif
 
 const shaperouter::Kernels shaperouter::kNeonDotKernels = {
-    "neondot", kBlockRows, Arrange, Multiply, Attend, AttendTextHeads,
+    "neondot", Blocks, Arrange, Multiply, Attend, AttendTextHeads,
     AddNormRows, EmbedRows, SumTextRows};
 
 #endif

@@ -34,6 +34,11 @@ inline Ints Dot(Ints sums, const Quads& weights, int32_t x) {
   return sums;
 }
 
+template <class Ints>
+inline void StoreBytes(int8_t* to, Ints ints) {
+  for (size_t lane = 0; lane < kLanes; ++lane) to[lane] = static_cast<int8_t>(ints[lane]);
+}
+
 struct Nibbles {
   Quads low;
   Quads high;
@@ -66,5 +71,5 @@ inline Ints SumsOfDots(Dots dots, int32_t) {
 #include "kernels.inc"
 
 const shaperouter::Kernels shaperouter::kPortableKernels = {
-    "portable", kBlockRows, Arrange, Multiply, Attend, AttendTextHeads,
+    "portable", Blocks, Arrange, Multiply, Attend, AttendTextHeads,
     AddNormRows, EmbedRows, SumTextRows};

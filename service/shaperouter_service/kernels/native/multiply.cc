@@ -17,9 +17,9 @@ constexpr size_t kMaxPanels = 16;
 constexpr size_t kMinPanels = 4;
 
 // Panels that a thread takes at a time.
-size_t PiecePanels(const Product& product, const Kernels& kernels, size_t threads) {
+size_t PiecePanels(const Product& product, size_t blocks, size_t threads) {
   size_t panels;
-  if (product.rows <= kernels.block_rows) {
+  if (blocks == 1) {
     panels = kPieceBytes / PanelSize(product.type, product.inputs);
   } else {
     panels = std::min(PanelCount(product.columns) / (4 * threads), kMaxPanels);
@@ -31,9 +31,9 @@ size_t PiecePanels(const Product& product, const Kernels& kernels, size_t thread
 
 void Multiply(const Product& product, const Kernels& kernels, const Pool& pool) {
   if (product.rows == 0) return;
+  const size_t blocks = kernels.blocks(product);
   // A single row of floats needs no arranging.
   if (product.rows > 1 || IsRounded(product.type)) {
-    const size_t blocks = (product.rows + kernels.block_rows - 1) / kernels.block_rows;
     const auto arrange = [&](size_t first, size_t last) { kernels.arrange(product, first, last); };
     if (product.rows * product.inputs <= kArrangedAlone) {
       arrange(0, blocks);
@@ -41,7 +41,7 @@ void Multiply(const Product& product, const Kernels& kernels, const Pool& pool) 
       ForPieces(pool, blocks, 1, arrange);
     }
   }
-  const size_t piece = PiecePanels(product, kernels, std::max<size_t>(pool.threads, 1));
+  const size_t piece = PiecePanels(product, blocks, std::max<size_t>(pool.threads, 1));
   ForPieces(pool, PanelCount(product.columns), piece,
             [&](size_t first, size_t last) { kernels.multiply(product, first, last); });
 }
