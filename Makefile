@@ -17,7 +17,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper test-lm-eval fuzz sanitize test-arm fuzz-coverage lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak chaos soak-http flood bench bench-t5 bench-functions bench-load bench-overload bench-texts bench-router bench-depth bench-steps bench-prefill bench-prefix bench-speculation bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-changing bench-large bench-schemas bench-families bench-whisper gpu-export rules release images check-dashboard draw-dashboard draw-console bench-console test-cluster simulate simulate-costs simulate-contention simulate-reality clean
+.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper test-lm-eval fuzz sanitize test-arm fuzz-coverage lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak chaos soak-http flood bench bench-t5 bench-functions bench-load bench-conversations bench-overload bench-texts bench-router bench-depth bench-steps bench-prefill bench-prefix bench-speculation bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-changing bench-large bench-schemas bench-families bench-whisper gpu-export rules release images check-dashboard draw-dashboard draw-console bench-console test-cluster simulate simulate-costs simulate-contention simulate-reality clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -239,6 +239,24 @@ bench-t5: setup $(BENCH_READY) ## Measures a T5 model against Transformers and C
 	$(@D)/bin/pip uninstall --quiet --yes torchvision
 	@touch $@
 
+# The program itself, which llama-cpp-python's package has only as sources. GCC 12 drops the stores
+# of llama.cpp's tile configuration as dead, since its header names only 8 bytes of it as read; with
+# AMX, the program then ends by an illegal instruction.
+.venvs/bench-llamaserver/.ready: $(BENCHMARKS)/common/requirements-llamaserver.txt $(BENCHMARKS)/common/requirements-llamacpp.txt
+	@echo "==> Making $(@D) (about ten minutes)"
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install --disable-pip-version-check --quiet -r $<
+	$(@D)/bin/pip download --disable-pip-version-check --quiet --no-deps --no-binary :all: \
+		--dest $(@D)/sources "$$(grep ^llama-cpp-python $(BENCHMARKS)/common/requirements-llamacpp.txt)"
+	tar -xzf $(@D)/sources/llama_cpp_python-*.tar.gz -C $(@D)/sources --strip-components=1
+	PATH="$(CURDIR)/$(@D)/bin:$$PATH" cmake -G Ninja -S $(@D)/sources/vendor/llama.cpp -B $(@D)/build \
+		-DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
+		-DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF -DCMAKE_CXX_FLAGS='-fno-tree-dse -fno-dse'
+	$(@D)/bin/cmake --build $(@D)/build --target llama-server
+	cp $(@D)/build/bin/llama-server $(@D)/bin/
+	rm -r $(@D)/sources $(@D)/build
+	@touch $@
+
 FAMILIES_READY := $(foreach name,conductor torch ct2 llamacpp openvino,.venvs/bench-$(name)/.ready)
 
 bench-families: setup $(FAMILIES_READY) ## Measures Qwen3-0.6B's shape against llama.cpp, OpenVINO and others, and BART and Marian; BENCH='--help' for options.
@@ -249,6 +267,11 @@ bench-functions: setup $(TOOLS)/.ready .venvs/bench-conductor/.ready .venvs/benc
 
 bench-load: setup $(BENCH_READY) ## Measures a service under load against others, cold and warm; BENCH='--help' for options.
 	@$(CONDUCT) load $(BENCH)
+
+CONVERSATIONS_READY := $(foreach name,conductor torch ct2 llamaserver,.venvs/bench-$(name)/.ready)
+
+bench-conversations: setup $(CONVERSATIONS_READY) ## Measures conversations against CTranslate2 and llama.cpp's server, with and without the prefix cache; BENCH='--help' for options.
+	@$(CONDUCT) conversations $(BENCH)
 
 bench-overload: setup .venvs/bench-conductor/.ready ## Measures the service at five times its capacity; BENCH='--help' for options.
 	@$(CONDUCT) overload $(BENCH)

@@ -221,6 +221,36 @@ def test_equal_prompts_that_arrive_together_are_read_once(on: Bench) -> None:
     assert _found(runs[1]) == _found(runs[2]) == _found(runs[0])
 
 
+def test_a_prompt_is_copied_from_a_request_that_is_still_running(
+    on: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lane, prompt = on.parts.lanes[MODEL, 1], _prompt(12, 3 * BLOCK + 5)
+    longer = [*prompt, *_prompt(13, 6)]
+    real_decode, is_read, kept_while_running = lane.decode, threading.Event(), []
+
+    def decode(runs: Sequence[Run]) -> bool:
+        # The first request makes no step before the second one has been read.
+        is_read.set()
+        if len(in_phase(runs, Phase.DECODE)) < 2:
+            return False
+        kept_while_running.append(on.parts.prefixes.length(MODEL, block_keys(MODEL, "", prompt)))
+        return real_decode(runs)
+
+    hits = on.parts.prefixes.reports[MODEL].hit_tokens
+    with monkeypatch.context() as patched:
+        patched.setattr(lane, "decode", decode)
+        first = on.submit(MODEL, prompt, max_new_tokens=4, logprobs=1)
+        assert is_read.wait(TIMEOUT)
+        second = on.submit(MODEL, longer, max_new_tokens=4, logprobs=1)
+        wait_until(lambda: kept_while_running)
+    for run in (first, second):
+        run.wait()
+    assert kept_while_running[0] == 0
+    assert second.run.cached_prompt_tokens == 3 * BLOCK
+    assert on.parts.prefixes.reports[MODEL].hit_tokens == hits + 3 * BLOCK
+    assert _found(second) == _found(_run(on, longer, logprobs=1))
+
+
 def test_beams_begin_with_what_was_read_without_beams(on: Bench, engines: dict[str, Bench]) -> None:
     prompt = _prompt(7, 2 * BLOCK + 3)
     _run(on, prompt)

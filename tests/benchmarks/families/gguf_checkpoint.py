@@ -1,7 +1,8 @@
 """Writes Qwen3 or GPT-2 as GGUF: python -m families.gguf_checkpoint DIRECTORY FILE TYPE.
 
 llama.cpp's own converter is a script of its repository, which no package contains; this one writes
-the same tensors, without a tokenizer.
+the same tensors, without a tokenizer. With --words, it writes the words of the checkpoint's
+tokenizer, which llama.cpp's server needs; it still cannot split texts into them.
 """
 
 import argparse
@@ -62,14 +63,17 @@ FILE_TYPES = {
 }
 
 
-def write(directory: Path, path: Path, kind: str) -> None:
+def write(directory: Path, path: Path, kind: str, *, with_words: bool = False) -> None:
     """Writes the file; norms stay in float32, as in all GGUF files."""
     config = json.loads((directory / "config.json").read_text())
     family = config["model_type"]
     writer = gguf.GGUFWriter(path, family)
     {"qwen3": _describe_qwen3, "gpt2": _describe_gpt2}[family](writer, config)
     writer.add_vocab_size(config["vocab_size"])
-    writer.add_tokenizer_model("no_vocab")
+    if with_words:
+        _add_words(writer, directory)
+    else:
+        writer.add_tokenizer_model("no_vocab")
     writer.add_file_type(FILE_TYPES[kind])
     for name, tensor in load_file(directory / "model.safetensors").items():
         prefix, stem, suffix = _name(name, NAMES[family])
@@ -84,6 +88,21 @@ def write(directory: Path, path: Path, kind: str) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def _add_words(writer: gguf.GGUFWriter, directory: Path) -> None:
+    """Adds a tokenizer's words, as those of pairs of bytes, with a pair that never occurs."""
+    tokenizer = json.loads((directory / "tokenizer.json").read_text(encoding="utf-8"))
+    vocabulary = tokenizer["model"]["vocab"]
+    words = sorted(vocabulary, key=vocabulary.__getitem__)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(words)
+    writer.add_token_types([gguf.TokenType.NORMAL] * len(words))
+    writer.add_token_merges(["~ ~"])
+    end = vocabulary[tokenizer["model"]["unk_token"]]
+    writer.add_bos_token_id(end)
+    writer.add_eos_token_id(end)
 
 
 def _describe_qwen3(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
@@ -120,5 +139,6 @@ if __name__ == "__main__":
     parser.add_argument("directory", type=Path)
     parser.add_argument("path", type=Path)
     parser.add_argument("kind", choices=FILE_TYPES)
+    parser.add_argument("--words", action="store_true", help="write the tokenizer's words")
     given = parser.parse_args()
-    write(given.directory, given.path, given.kind)
+    write(given.directory, given.path, given.kind, with_words=given.words)

@@ -46,15 +46,17 @@ def _answer_to(question: Mapping[str, Any], server: Server) -> Mapping[str, Any]
 
 
 Generate = Callable[[generation_pb2.GenerateRequest, grpc.ServicerContext], Sequence[int]]
+Stream = Callable[[generation_pb2.GenerateStreamRequest, grpc.ServicerContext], Iterator[int]]
 
 
 @contextmanager
-def answering(generate: Generate, *, threads: int) -> Iterator[str]:
-    """Serves Generate with a function, in a small server as in tutorials.
+def answering(generate: Generate, *, threads: int, stream: Stream | None = None) -> Iterator[str]:
+    """Serves Generate and GenerateStream with functions, in a small server as in tutorials.
 
     Args:
         generate: Returns the new tokens.
         threads: Calls that are answered at a time; others wait, in their order.
+        stream: Yields the new tokens. Without it, the server does not stream.
 
     Yields:
         The address.
@@ -69,6 +71,16 @@ def answering(generate: Generate, *, threads: int) -> Iterator[str]:
                 context.abort(grpc.StatusCode.CANCELLED, "the caller is gone")
             sequence = generation_pb2.Sequence(token_ids=generate(request, context))
             return generation_pb2.GenerateResponse(sequences=[sequence])
+
+        def GenerateStream(  # noqa: N802 (gRPC's name)
+            self, request: generation_pb2.GenerateStreamRequest, context: grpc.ServicerContext
+        ) -> Iterator[generation_pb2.GenerateStreamResponse]:
+            if stream is None:
+                context.abort(grpc.StatusCode.UNIMPLEMENTED, "this server does not stream")
+                return
+            for token in stream(request, context):
+                delta = generation_pb2.Delta(token_ids=[token])
+                yield generation_pb2.GenerateStreamResponse(delta=delta)
 
     server = grpc.server(ThreadPoolExecutor(threads))
     generation_pb2_grpc.add_GenerationServiceServicer_to_server(Servicer(), server)

@@ -19,7 +19,7 @@ It is set up as a competent user would do it:
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -55,6 +55,7 @@ class Waiting:
         context: Context of the call.
         tokens: Tokens generated so far.
         answer: Called with the new tokens.
+        arrived: Called with each new token; not with beam search.
     """
 
     prompt: list[str]
@@ -64,6 +65,7 @@ class Waiting:
     context: grpc.ServicerContext
     tokens: list[int] = field(default_factory=list)
     answer: "Future[Sequence[int]]" = field(default_factory=Future)
+    arrived: Callable[[int], None] | None = None
 
     def fits(self, oldest: "Waiting", length_spread: int) -> bool:
         """Whether it may share a batch with the oldest request."""
@@ -78,16 +80,18 @@ class CTranslate2Server(Server):
 
     Attributes:
         library: The library's class for this kind of model.
+        compute_type: Type of its products.
         length_spread: Maximum difference of the lengths of a batch's prompts, in tokens.
     """
 
     packages = ("ctranslate2", "grpcio")
     library: ClassVar[type] = ctranslate2.Generator
+    compute_type = "float32"
     length_spread = LENGTH_SPREAD
 
     def __init__(self, model: Path, *, threads: int) -> None:
         self._model = self.library(
-            str(model), compute_type="float32", inter_threads=1, intra_threads=threads
+            str(model), compute_type=self.compute_type, inter_threads=1, intra_threads=threads
         )
         self.address = ""
         self._queue: deque[Waiting] = deque()
@@ -99,11 +103,14 @@ class CTranslate2Server(Server):
         self, request: generation_pb2.GenerateRequest, context: grpc.ServicerContext
     ) -> Sequence[int]:
         """Continues a prompt when its turn comes."""
-        waiting = _waiting(request, context)
+        return self.enqueue(waiting_for(request, context)).result()
+
+    def enqueue(self, waiting: Waiting) -> "Future[Sequence[int]]":
+        """Adds a request to the queue, and returns its answer to come."""
         with self._arrived:
             self._queue.append(waiting)
             self._arrived.notify()
-        return waiting.answer.result()
+        return waiting.answer
 
     def counters(self) -> dict[str, float]:
         return {"batches": self._batches, "requests_in_batches": self._batched}
@@ -146,6 +153,8 @@ class CTranslate2Server(Server):
         def made(step: Any) -> bool:
             waiting = batch[step.batch_id]
             waiting.tokens.append(step.token_id)
+            if waiting.arrived:
+                waiting.arrived(step.token_id)
             if len(waiting.tokens) == waiting.new_tokens:
                 waiting.answer.set_result(waiting.tokens)
             return len(waiting.tokens) >= waiting.new_tokens
@@ -169,7 +178,12 @@ class CTranslate2Server(Server):
         return [result.sequences_ids[0] for result in results]
 
 
-def _waiting(request: generation_pb2.GenerateRequest, context: grpc.ServicerContext) -> Waiting:
+def waiting_for(
+    request: generation_pb2.GenerateRequest | generation_pb2.GenerateStreamRequest,
+    context: grpc.ServicerContext,
+    arrived: Callable[[int], None] | None = None,
+) -> Waiting:
+    """A request for the queue; without beam search, `arrived` is called with each new token."""
     options = request.options
     shared: dict[str, Any] = {"beam_size": options.num_beams}
     if options.do_sample:
@@ -186,6 +200,7 @@ def _waiting(request: generation_pb2.GenerateRequest, context: grpc.ServicerCont
         limit=options.max_new_tokens + rounding,
         shared=shared,
         context=context,
+        arrived=arrived,
     )
 
 
