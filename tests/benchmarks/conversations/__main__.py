@@ -98,7 +98,7 @@ def _arguments() -> argparse.Namespace:
     )
     for name, value, what in (
         ("--callers", 8, "conversations at the same time"),
-        ("--turns", 6, "measured turns of each caller in a round"),
+        ("--turns", 3, "measured turns of each caller in a round"),
         ("--rounds", 3, "rounds"),
         ("--warm-ups", 1, "rounds before these, with other conversations"),
         ("--seed", 0, "seed of the conversations"),
