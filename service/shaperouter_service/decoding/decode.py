@@ -352,8 +352,9 @@ class DecodeProgram(Program):
         if self.source_length:
             logits, values = forward(values)
         elif self.checks_proposals:
-            known = tf.cond(begins, from_prefill, lambda: checked.next_logits)
-            has_logits = begins | tf.reduce_any(alive & checked.is_left)
+            is_checked = tf.reduce_any(alive & checked.is_left)
+            has_logits = begins | is_checked
+            known = checked.next_logits_or(from_prefill(), is_checked)
             # A loop of at most one iteration, as XLA copies caches after two conditions.
             _, logits, values = tf.while_loop(
                 lambda index, *_: index < 1 - tf.cast(has_logits, tf.int32),

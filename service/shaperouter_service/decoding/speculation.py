@@ -152,6 +152,19 @@ class Checked(NamedTuple):
         place = tf.minimum(self.firsts + self.used, self.logits.shape[0] - 1)
         return tf.gather(self.logits, place)[:, tf.newaxis]
 
+    def next_logits_or(self, other: tf.Tensor, is_checked: tf.Tensor) -> tf.Tensor:
+        """Returns [R, 1, V] float32: the next logits if `is_checked`, a bool; else `other`."""
+
+        def read(index: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            # XLA would hoist what does not depend on the iteration.
+            return index + 1, self._replace(used=self.used + index).next_logits
+
+        # A loop of at most one iteration: XLA would compute both branches of a condition.
+        _, logits = tf.while_loop(
+            lambda index, _: index < tf.cast(is_checked, tf.int32), read, (tf.constant(0), other)
+        )
+        return logits
+
     def with_step(self, logits: tf.Tensor, places: StepPlaces, proposals: Proposals) -> "Checked":
         """Returns the value after a step over `places`, whose logits are [M, V]."""
         return Checked(
