@@ -121,16 +121,15 @@ class Caches:
 
     def copy_block(self, row: int, start: int, length: int) -> list[tf.Tensor]:
         """Copies some positions of tokens of a row: a tensor [1, L, H, length, D] of each cache."""
+        stacks = [(shape[1], shape[2]) for shape in token_shapes(self._model, self._shape)]
+        # Keys and values of a model have the same places.
+        places = {stack: _places(row, *stack, start, length) for stack in {*stacks}}
         # Eager, because the operation cannot infer shapes in a trace.
         return [
             tf.raw_ops.ResourceGatherNd(
-                resource=handle,
-                indices=_places(row, of_cache[1], of_cache[2], start, length),
-                dtype=self._model.cache_dtype,
+                resource=handle, indices=places[stack], dtype=self._model.cache_dtype
             )
-            for handle, of_cache in zip(
-                self.tokens, token_shapes(self._model, self._shape), strict=True
-            )
+            for handle, stack in zip(self.tokens, stacks, strict=True)
         ]
 
     def load_blocks(self, row: int, blocks: Sequence[Sequence[tf.Tensor]]) -> None:
@@ -160,8 +159,15 @@ class Caches:
 
 def _places(row: int, layers: int, heads: int, start: int, length: int) -> tf.Tensor:
     """The indices of some positions of a row in all layers and heads: [1, L, H, length, 4]."""
-    axes = np.ix_([row], range(layers), range(heads), range(start, start + length))
-    return tf.constant(np.stack(np.broadcast_arrays(*axes), axis=-1), tf.int32)
+    first = np.array([row, 0, 0, start], np.int32)
+    return tf.constant(_first_places(layers, heads, length) + first)
+
+
+@functools.cache
+def _first_places(layers: int, heads: int, length: int) -> np.ndarray:
+    """The indices of the first positions of the first row; making them takes longer than a copy."""
+    axes = np.ix_([0], range(layers), range(heads), range(length))
+    return np.stack(np.broadcast_arrays(*axes), axis=-1).astype(np.int32)
 
 
 def _zeros(shapes: Sequence[Sequence[int]], dtype: tf.DType) -> list[tf.Tensor]:
