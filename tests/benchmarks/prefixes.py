@@ -3,7 +3,8 @@
 A worker that keeps beginnings of prompts and one that does not serve the same requests, in turn:
 
 - prompts of 1,000 common tokens and some of their own: the time to the first token;
-- prompts that share nothing: the time of a whole request, and the time to its first token.
+- prompts that share nothing: the time of a whole request, and the time to its first token, until
+  the cache is full and once it is. A cache that fills takes new memory from the operating system.
 
 The model has GPT-2's small size and random weights, or the shape of Qwen3-0.6B.
 
@@ -40,7 +41,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", choices=["gpt2", "qwen3"], default="gpt2")
     parser.add_argument("--requests", type=int, default=100, help="requests that share")
-    parser.add_argument("--strangers", type=int, default=100, help="requests that share nothing")
+    parser.add_argument(
+        "--strangers", type=int, default=100, help="requests that share nothing, with a full cache"
+    )
     parser.add_argument(
         "--every", type=int, default=5, help="how many requests share for one that reads all"
     )
@@ -69,22 +72,55 @@ def main() -> None:
     )
     kept, read = 1000 * statistics.median(shared), 1000 * statistics.median(whole)
     print(f"  kept {kept:.1f}, read {read:.1f}, ratio {kept / read:.3f}")
-    costs: list[tuple[float, float]] = []
-    firsts: list[tuple[float, float]] = []
-    for number in range(arguments.strangers):
-        prompt = _tokens(rng, STRANGER_PROMPT)
-        benches = [keeping, reading] if number % 2 else [reading, keeping]
-        found = {bench: _request(bench, name, prompt, STRANGER_TOKENS) for bench in benches}
-        costs.append((found[keeping][1], found[reading][1]))
-        firsts.append((found[keeping][0], found[reading][0]))
+    strangers = _Strangers(name, keeping, reading, rng)
     print(
         f"{name}, {STRANGER_PROMPT} tokens that nothing shares and {STRANGER_TOKENS} new ones: "
-        f"milliseconds, medians of {len(costs)}"
+        "milliseconds, medians"
     )
-    for label, pairs in (("first token", firsts), ("whole request", costs)):
-        keeps, reads = (1000 * statistics.median(column) for column in zip(*pairs, strict=True))
-        ratio = statistics.median(kept / read for kept, read in pairs)
-        print(f"  {label}: keeping {keeps:.1f}, not {reads:.1f}, median of ratios {ratio:.4f}")
+    while not strangers.is_full:
+        strangers.measure()
+    strangers.report("until the cache is full")
+    for _ in range(arguments.strangers):
+        strangers.measure()
+    strangers.report("with a full cache")
+
+
+class _Strangers:
+    """Requests that share nothing, to both engines in turn.
+
+    Attributes:
+        is_full: Whether the cache of prefixes has evicted blocks.
+    """
+
+    def __init__(self, name: str, keeping: Bench, reading: Bench, rng: np.random.Generator) -> None:
+        self._name, self._keeping, self._reading, self._rng = name, keeping, reading, rng
+        self._pairs: list[tuple[tuple[float, float], tuple[float, float]]] = []
+
+    @property
+    def is_full(self) -> bool:
+        snapshot = self._keeping.engine.snapshot("worker", "")
+        return any(report.evictions for report in snapshot.prefixes)
+
+    def measure(self) -> None:
+        """Sends both engines a prompt, in changing order."""
+        prompt = _tokens(self._rng, STRANGER_PROMPT)
+        benches = [self._keeping, self._reading]
+        if len(self._pairs) % 2:
+            benches.reverse()
+        found = {bench: _request(bench, self._name, prompt, STRANGER_TOKENS) for bench in benches}
+        self._pairs.append((found[self._keeping], found[self._reading]))
+
+    def report(self, when: str) -> None:
+        """Prints the pairs since the last report."""
+        print(f"  {when}, {len(self._pairs)} pairs")
+        for index, label in enumerate(["first token", "until the next request can run"]):
+            pairs = [(keeping[index], reading[index]) for keeping, reading in self._pairs]
+            keeps, reads = (1000 * statistics.median(column) for column in zip(*pairs, strict=True))
+            ratio = statistics.median(kept / read for kept, read in pairs)
+            print(
+                f"    {label}: keeping {keeps:.1f}, not {reads:.1f}, median of ratios {ratio:.4f}"
+            )
+        self._pairs.clear()
 
 
 def _bench(name: str, directory: Path, memory: int, slots: int) -> Bench:

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from shaperouter_service.decoding.tf_internals import (
     assign_variable,
+    describe_variable,
     new_variable,
     read_variable,
     variable_shape,
@@ -119,26 +120,40 @@ class Caches:
             tf.constant(row), tf.constant(other_row), *handles, *other.tokens, *other.source
         )
 
-    def copy_block(self, row: int, start: int, length: int) -> list[tf.Tensor]:
-        """Copies some positions of tokens of a row: a tensor [1, L, H, length, D] of each cache."""
+    def copy_blocks(
+        self, row: int, starts: Sequence[int], length: int
+    ) -> list[Sequence[tf.Tensor]]:
+        """Copies positions of tokens of a row.
+
+        Args:
+            row: The row.
+            starts: First positions of the blocks.
+            length: Number of positions of each block.
+
+        Returns:
+            For each block a tensor [1, L, H, length, D] of each cache.
+        """
         stacks = [(shape[1], shape[2]) for shape in token_shapes(self._model, self._shape)]
         # Keys and values of a model have the same places.
-        places = {stack: _places(row, *stack, start, length) for stack in {*stacks}}
-        # Eager, because the operation cannot infer shapes in a trace.
-        return [
-            tf.raw_ops.ResourceGatherNd(
-                resource=handle, indices=places[stack], dtype=self._model.cache_dtype
+        kinds = [*dict.fromkeys(stacks)]
+        indices = tuple(map(kinds.index, stacks))
+        blocks: list[Sequence[tf.Tensor]] = []
+        while len(blocks) < len(starts):
+            group = starts[len(blocks) :][: _blocks_at_once(len(starts) - len(blocks), len(stacks))]
+            copied = _copy_blocks(indices, len(group), self._model.cache_dtype)(
+                *self.tokens,
+                *(_places(row, *kind, start, length) for start in group for kind in kinds),
             )
-            for handle, stack in zip(self.tokens, stacks, strict=True)
-        ]
+            blocks += [copied[at : at + len(stacks)] for at in range(0, len(copied), len(stacks))]
+        return blocks
 
     def load_blocks(self, row: int, blocks: Sequence[Sequence[tf.Tensor]]) -> None:
         """Overwrites the positions of tokens of a row: with blocks from the first on, then zeros.
 
         Args:
             row: The row.
-            blocks: What `copy_block` returned for positions that follow each other, as many as fit;
-                all of one length.
+            blocks: What `copy_blocks` returned for positions that follow each other, as many as
+                fit; all of one length.
         """
         rows, length, _ = self._shape
         for handle, parts in zip(self.tokens, zip(*blocks, strict=True), strict=True):
@@ -155,6 +170,15 @@ class Caches:
                 tf.raw_ops.ResourceScatterUpdate(
                     resource=handle, indices=tf.constant([row]), updates=values
                 )
+
+
+def _blocks_at_once(blocks: int, caches: int) -> int:
+    """How many of some blocks one call copies: a power of two, with at most 16 copies if it can.
+
+    A copy of a block is short, and waking threads for it takes as long. Copies of one call share
+    that time; beyond 16, tracing the call takes longer than it saves.
+    """
+    return 1 << (max(1, min(blocks, 16 // caches)).bit_length() - 1)
 
 
 def _places(row: int, layers: int, heads: int, start: int, length: int) -> tf.Tensor:
@@ -276,6 +300,37 @@ def _copy_row(
     scalar = tf.TensorSpec([], tf.int32)
     return tf.function(copy_row, autograph=False).get_concrete_function(
         scalar, scalar, *_handle_specs(2 * caches)
+    )
+
+
+@functools.cache
+def _copy_blocks(
+    kinds: Sequence[int], blocks: int, dtype: tf.DType
+) -> tf.types.experimental.ConcreteFunction:
+    """Copies of blocks of all caches, which run at the same time.
+
+    Args:
+        kinds: For each cache, the index of its places among those of a block.
+        blocks: Number of blocks.
+        dtype: Type of the caches.
+    """
+    caches, places = len(kinds), max(kinds) + 1
+
+    def copy_blocks(*inputs: tf.Tensor) -> list[tf.Tensor]:
+        handles, found = inputs[:caches], inputs[caches:]
+        for handle in handles:
+            describe_variable(handle, dtype, rank=5)
+        return [
+            tf.raw_ops.ResourceGatherNd(
+                resource=handle, indices=found[block * places + kind], dtype=dtype
+            )
+            for block in range(blocks)
+            for handle, kind in zip(handles, kinds, strict=True)
+        ]
+
+    indices = [tf.TensorSpec([1, None, None, None, 4], tf.int32)] * (blocks * places)
+    return tf.function(copy_blocks, autograph=False).get_concrete_function(
+        *_handle_specs(caches), *indices
     )
 
 

@@ -18,7 +18,9 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.python import xla
 from tensorflow.python.eager import context
+from tensorflow.python.framework import cpp_shape_inference_pb2
 from tensorflow.python.ops import gen_resource_variable_ops as resources
+from tensorflow.python.ops import handle_data_util
 
 # Version of the XlaCallModule operation, which defines its arguments and attributes.
 _CALL_MODULE_VERSION = 9
@@ -39,6 +41,15 @@ def new_variable(dtype: tf.DType) -> tf.Tensor:
     return resources.var_handle_op(
         dtype=dtype, shape=tf.TensorShape(None), shared_name=context.anonymous_name()
     )
+
+
+def describe_variable(handle: tf.Tensor, dtype: tf.DType, rank: int) -> None:
+    """In a trace: declares the type and rank of a handle's variable, which some operations need."""
+    described = cpp_shape_inference_pb2.CppShapeInferenceResult.HandleData(is_set=True)
+    described.shape_and_type.add(
+        shape=tf.TensorShape([None] * rank).as_proto(), dtype=dtype.as_datatype_enum
+    )
+    handle_data_util.set_handle_data(handle, described)
 
 
 def stablehlo(function: tf.types.experimental.PolymorphicFunction, arguments: Sequence[Any]) -> str:

@@ -32,7 +32,7 @@ class _Block:
         model: Name of the model.
         key: See `block_keys`.
         parent: The block before it; None for the first of a sequence.
-        tensors: What `Caches.copy_block` returned.
+        tensors: What `Caches.copy_blocks` returned for it.
         bytes: Its memory.
         digest: See `routing.prefixes.digest`.
         is_drafted: Whether it has the keys and values of the draft model.
@@ -178,6 +178,7 @@ class PrefixCache:
         found = self._models[model]
         parent: _Block | None = None
         pinned = set(keys)
+        uncopied: dict[int, _Block] = {}
         for index, key in enumerate(keys):
             block = found.blocks.get(key)
             is_drafted = (index + 1) * BLOCK <= drafted
@@ -188,14 +189,17 @@ class PrefixCache:
                     # age, too.
                     self._floor += (len(keys) - index) * BLOCK / size
                     break
-                tensors = caches.copy_block(row, index * BLOCK, BLOCK)
-                block = _Block(model, key, parent, tensors, size, digest(key), is_drafted)
+                block = _Block(model, key, parent, (), size, digest(key), is_drafted)
                 self._insert(found, block)
+                uncopied[index] = block
             elif is_drafted and not block.is_drafted:
-                block.tensors = caches.copy_block(row, index * BLOCK, BLOCK)
                 block.is_drafted = True
+                uncopied[index] = block
             self._touch(block)
             parent = block
+        copies = caches.copy_blocks(row, [index * BLOCK for index in uncopied], BLOCK)
+        for block, tensors in zip(uncopied.values(), copies, strict=True):
+            block.tensors = tensors
         self._report(model)
 
     def _insert(self, found: _ModelBlocks, block: _Block) -> None:

@@ -82,7 +82,7 @@ def draw_turns(seed: Sequence[int], caller: int, count: int) -> list[Turn]:
 
 
 def _draw_lengths(rng: np.random.Generator) -> list[int]:
-    """Lengths of what the user says in each turn of a conversation, as many as fit."""
+    """Draws the length of each user message, until the next turn would pass the limit."""
     lengths: list[int] = []
     left = MAX_LENGTH - SYSTEM_TOKENS
     while True:

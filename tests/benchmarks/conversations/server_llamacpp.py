@@ -9,8 +9,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +16,7 @@ from pathlib import Path
 
 from common.checkpoint import POSITIONS
 from common.protocol import arguments, converse
+from harness.waiting import wait_until
 
 SLOTS = 8
 START_SECONDS, POLL_SECONDS = 60.0, 0.1
@@ -39,6 +38,7 @@ def load() -> Iterator[LlamaServer]:
     program = shutil.which("llama-server", path=str(Path(sys.executable).parent))
     if program is None:
         raise FileNotFoundError("llama-server is missing; make bench-conversations builds it")
+    # It cannot choose a port itself. Another program may take this one first; then it ends at once.
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -64,14 +64,17 @@ def load() -> Iterator[LlamaServer]:
 
 def _wait(process: "subprocess.Popen[bytes]", url: str) -> None:
     """Waits until the server is healthy, which it says only if asked."""
-    end = time.monotonic() + START_SECONDS
-    while process.poll() is None and time.monotonic() < end:
+
+    def answered() -> bool:
+        if process.poll() is not None:
+            raise RuntimeError(f"llama-server ended with code {process.poll()}; see its log")
         try:
-            with urllib.request.urlopen(url):
-                return
-        except urllib.error.URLError:
-            time.sleep(POLL_SECONDS)
-    raise RuntimeError(f"llama-server did not start, exit code {process.poll()}; see its log")
+            with urllib.request.urlopen(url, timeout=START_SECONDS):
+                return True
+        except OSError:
+            return False
+
+    wait_until(answered, timeout=START_SECONDS, pause=POLL_SECONDS)
 
 
 if __name__ == "__main__":

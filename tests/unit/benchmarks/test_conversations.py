@@ -1,4 +1,4 @@
-"""What callers of `make bench-conversations` say, and the figures of what they measured."""
+"""The conversations of `make bench-conversations`, and the figures it reports."""
 
 import itertools
 from dataclasses import asdict
