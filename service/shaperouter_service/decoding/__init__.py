@@ -13,6 +13,7 @@ from shaperouter_service.decoding.program import Program
 from shaperouter_service.decoding.search import Logprobs
 from shaperouter_service.decoding.speculation import BySource
 from shaperouter_service.decoding.step_places import MAX_PROPOSALS
+from shaperouter_service.decoding.tf_internals import enter_thread
 
 __all__ = [
     "MAX_PROPOSALS",
@@ -32,5 +33,6 @@ __all__ = [
     "Program",
     "Shape",
     "TranscriptRules",
+    "enter_thread",
     "prepare_caches",
 ]

@@ -9,10 +9,14 @@ A TensorFlow upgrade can break this file but no other file of decoding; its test
 - Calls of compiled functions that skip the checks of structures and signatures, which take
   milliseconds for hundreds of tensors.
 - Variables as resource handles, without a Python object around each.
+- Threads: at the first eager operation of a thread, TensorFlow seeds the thread's generator from
+  /dev/urandom, and aborts the process if it cannot open that file.
 """
 
 import importlib
+import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -31,6 +35,22 @@ dynamic_update_slice = xla.dynamic_update_slice
 read_variable = resources.read_variable_op
 assign_variable = resources.assign_variable_op
 variable_shape = resources.variable_shape
+
+
+_thread = threading.local()
+
+
+def enter_thread() -> None:
+    """Prepares the calling thread for eager operations, once.
+
+    Raises:
+        OSError: TensorFlow would abort, usually because no file descriptor is free.
+    """
+    if not getattr(_thread, "is_entered", False):
+        with Path("/dev/urandom").open("rb"):
+            pass
+        tf.constant([0])
+        _thread.is_entered = True
 
 
 def new_variable(dtype: tf.DType) -> tf.Tensor:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import structlog
 
+from shaperouter_service.decoding import enter_thread
 from shaperouter_service.errors import GraphRefusedError
 from shaperouter_service.graphs.budget import CompileBudget
 from shaperouter_service.graphs.builder import Builder
@@ -399,6 +400,7 @@ class GraphTable:
             raise TypeError(f"{graph.signature} has no program")
         builder = self._make_builder(graph.program, is_urgent)
         try:
+            enter_thread()
             with self._tracing:
                 started = time.monotonic()
                 builder.trace()

@@ -6,6 +6,8 @@ from typing import Protocol
 
 import structlog
 
+from shaperouter_service.decoding import enter_thread
+
 log = structlog.get_logger(__name__)
 
 
@@ -57,6 +59,7 @@ class DeviceThread(threading.Thread):
     def run(self) -> None:
         """Gives lanes their turns until a turn raises an error."""
         try:
+            enter_thread()
             while True:
                 self._wake.clear()
                 if self._take_turns() or self._on_idle():

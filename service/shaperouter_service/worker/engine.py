@@ -10,6 +10,7 @@ import structlog
 import tensorflow as tf
 
 from shaperouter_service.compile_cache import CompileCache
+from shaperouter_service.decoding import enter_thread
 from shaperouter_service.errors import GraphRefusedError, StartupError
 from shaperouter_service.graphs import CompileBudget, GraphTable, LoweringProcess
 from shaperouter_service.kernels import choose
@@ -311,7 +312,9 @@ class Engine:
         Raises:
             StartupError: It cannot be loaded, does not fit into memory or the budget of graphs, or
                 has other files.
+            OSError: No file descriptor is free.
         """
+        enter_thread()
         config = self._config
         loaded = load_models(
             config,
