@@ -368,7 +368,9 @@ class ExhaustedError(ServiceError):
         """The error for one that Python or the system has raised; None if it has another cause."""
         # The loader of shared libraries tells a lack of memory only in words.
         unmapped = isinstance(error, ImportError) and "failed to map segment" in str(error)
-        if unmapped or isinstance(error, MemoryError):
+        # So does Python when it cannot start a thread.
+        unstarted = isinstance(error, RuntimeError) and "start new thread" in str(error)
+        if unmapped or unstarted or isinstance(error, MemoryError):
             return cls("memory")
         what = _EXHAUSTED.get(error.errno or 0) if isinstance(error, OSError) else None
         return None if what is None else cls(what)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable
 
@@ -17,6 +18,9 @@ from shaperouter_service.routing.snapshots import Snapshot, WorkerId
 from shaperouter_service.rpc.tls import WorkerTls
 from shaperouter_service.telemetry.fleet import FleetMetrics
 from shaperouter_service.telemetry.workers import WorkerMetrics
+
+# Seconds from the start within which changes wait for workers that have not reported yet.
+MEETING_SECONDS = 10.0
 
 log = structlog.get_logger(__name__)
 
@@ -57,6 +61,9 @@ class Connections:
         # Workers that answer.
         self._workers: dict[WorkerLink, WorkerId] = {}
         self._ignored: set[WorkerLink] = set()
+        # Workers that have reported since the start.
+        self._met: set[WorkerLink] = set()
+        self._meeting_ends = time.monotonic() + MEETING_SECONDS
         for loss in Loss:
             metrics.workers_lost.labels(loss)
 
@@ -128,6 +135,17 @@ class Connections:
         if self._workers.get(link) == worker:
             self._on_lost(link, loss)
 
+    async def meet_workers(self) -> None:
+        """Waits until each listed worker has reported once, but only for some time after the start.
+
+        A router learns from workers what has been loaded. One that has just started may first meet
+        a worker that has just started, too, and knows nothing either.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(self._meeting_ends):
+                while not self._listed <= self._met:
+                    await self._changed.wait()
+
     async def wait_for_change(self, model: str, deadline: float | None) -> None:
         """Waits for the next change of the catalog.
 
@@ -170,9 +188,11 @@ class Connections:
             if not link.running:
                 self._watching.pop(link).cancel()
                 self._ignored.discard(link)
+                self._met.discard(link)
                 log.info("worker removed", address=link.address)
 
     def _on_snapshot(self, link: WorkerLink, snapshot: Snapshot) -> None:
+        self._met.add(link)
         worker = snapshot.worker_id
         if any(known == worker and other is not link for other, known in self._workers.items()):
             if link not in self._ignored:

@@ -1,9 +1,10 @@
 """Loading and unloading models while the service runs."""
 
 import asyncio
+import contextlib
 import dataclasses
 from collections import defaultdict
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -160,7 +161,7 @@ class Repository:
             raise FixedModelsError
         _check("name", check_name, name)
         _check("share", check_share, share)
-        async with self._changing[name]:
+        async with self._change(name):
             if name in self._revisions.aliases:
                 description = f"must not be an alias, got {name}; unload the alias first"
                 raise InvalidRequestError.of("name", description)
@@ -188,7 +189,7 @@ class Repository:
         """Loads a model of the repository, unless it is served; see `load`."""
         if self._directory is None:
             raise FixedModelsError
-        async with self._changing[name]:
+        async with self._change(name):
             if name not in self._revisions.names:
                 await self._load(self._directory, name, name, None, on_demand=True)
 
@@ -200,7 +201,7 @@ class Repository:
             OtherChangeError: Another call has changed the model meanwhile.
             StoppingError: The service stops.
         """
-        async with self._changing[name]:
+        async with self._change(name):
             self._check_served(name)
             if not any(
                 self._revisions.is_used(each.model)
@@ -224,7 +225,7 @@ class Repository:
         """
         _check("name", check_name, name)
         _check("targets", check_targets, targets)
-        async with self._changing[name]:
+        async with self._change(name):
             if name in self._revisions.names:
                 raise InvalidRequestError.of("name", f"must not be the name of a model, got {name}")
             for target in targets:
@@ -246,7 +247,7 @@ class Repository:
             OtherChangeError: Another call has changed the model meanwhile.
             StoppingError: The service stops.
         """
-        async with self._changing[name]:
+        async with self._change(name):
             if name in self._revisions.aliases:
                 await self._rollout.followed(self._next(name))
                 log.info("alias removed", alias=name)
@@ -257,6 +258,13 @@ class Repository:
             await self._rollout.followed(self._next(name))
             self._changes.labels(name, ModelChange.UNLOADED).inc()
             log.info("model unloaded", model=name)
+
+    @contextlib.asynccontextmanager
+    async def _change(self, name: str) -> AsyncIterator[None]:
+        """One change of a name at a time, once this router knows what has been loaded."""
+        async with self._changing[name]:
+            await self._fleet.meet_workers()
+            yield
 
     def unloaded(self) -> list[str]:
         """The models in the repository that are not served, by their locations."""

@@ -349,6 +349,23 @@ def test_a_router_that_drains_tells_workers_that_start_what_was_loaded(
     play(scenario, workers=2, settings=settings, grace=10.0)
 
 
+def test_a_router_that_has_just_started_changes_nothing_until_every_worker_has_told_what_was_loaded(
+    play: Play, settings: dict[str, Any]
+) -> None:
+    async def scenario(router: Router, *workers: FakeWorker) -> None:
+        await workers[0].start()
+        await workers[0].make_first_graphs()
+        await router.wait_for_health("readiness", health_pb2.HealthCheckResponse.SERVING)
+        loading = asyncio.create_task(router.error(load(router, "tiny", "absent")))
+        for _ in range(20):
+            await router.generate(model="tiny")
+        assert not loading.done()
+        await workers[1].start()
+        assert (await loading).code() is StatusCode.INVALID_ARGUMENT
+
+    play(scenario, workers=2, settings=settings, started=False)
+
+
 async def start_with_revisions(router: Router, workers: Sequence[FakeWorker], until: Until) -> None:
     """Starts workers of which each has other files of the model."""
     for worker in workers:

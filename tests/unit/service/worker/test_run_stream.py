@@ -146,6 +146,7 @@ def test_an_error_follows_the_tokens_before_it_and_has_its_details(play: Play) -
         (OSError(errno.EMFILE, "Too many open files"), "file descriptors"),
         (MemoryError(), "memory"),
         (ImportError("a.so: failed to map segment from shared object"), "memory"),
+        (RuntimeError("can't start new thread"), "memory"),
     ],
 )
 def test_a_run_that_meets_an_exhausted_worker_may_go_to_another(
