@@ -3,93 +3,25 @@
 import dataclasses
 import threading
 import time
-from collections.abc import Sequence
 
 import pytest
 
+from harness.graph_table import Table
 from harness.waiting import wait_until
-from shaperouter_service.decoding.program import Program
 from shaperouter_service.errors import GraphRefusedError, StartupError
 from shaperouter_service.graphs import (
-    CompileBudget,
     Graph,
-    GraphBuilder,
     GraphState,
-    GraphTable,
     NoCover,
 )
 from shaperouter_service.graphs.graph import NEWEST_STEPS
 from shaperouter_service.graphs.memory_maps import MemoryMaps
-from shaperouter_service.routing.costs import Costs, Dimensions
-from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
-from shaperouter_service.routing.snapshots import CompileMode
-from shaperouter_service.traffic_record import TrafficRecorder
 from shaperouter_service.worker.ladders import check_further
-
-
-class FakeProgram:
-    """A program whose compilation blocks until the test releases it."""
-
-    def __init__(self, error: str = "") -> None:
-        self.traces = 0
-        self.go_on = threading.Event()
-        self._error = error
-
-    def lower(self) -> None:
-        self.traces += 1
-
-    def load(self, _: None) -> None:
-        pass
-
-    def compile(self) -> None:
-        assert self.go_on.wait(60)
-        if self._error:
-            raise RuntimeError(self._error)
 
 
 def _signature(length: int, rows: int = 1) -> Signature:
     return Signature(model="m", kind=GraphKind.DECODE, beams=1, rows=rows, length=length)
-
-
-DIMENSIONS = Dimensions(weight_bytes=1_000_000, cache_bytes_per_token=1_000, prefill_piece=128)
-
-
-class Table:
-    """A table of fake programs, with one compile thread."""
-
-    def __init__(
-        self,
-        error: str = "",
-        *,
-        max_graphs: int = 100,
-        max_memory_bytes: int = 0,
-        first: Sequence[Signature] = (),
-    ) -> None:
-        self.programs: dict[Signature, FakeProgram] = {}
-        self.error = error
-        self.changes = 0
-        self.table = GraphTable(
-            self._build,
-            costs=Costs({"m": DIMENSIONS}),
-            recorder=TrafficRecorder(None, {"m": Ladders.default(max_length=1024, slots=4)}),
-            budget=CompileBudget(
-                mode=CompileMode.LAZY,
-                max_graphs=max_graphs,
-                max_memory_bytes=max_memory_bytes,
-                first=first,
-            ),
-            threads=1,
-            on_change=self._changed,
-            make_builder=lambda program, _: GraphBuilder(program),
-        )
-
-    def _changed(self) -> None:
-        self.changes += 1
-
-    def _build(self, signature: Signature) -> Program:
-        self.programs[signature] = FakeProgram(self.error)
-        return self.programs[signature]  # type: ignore[return-value]  # a fake
 
 
 def test_a_signature_requested_several_times_is_compiled_once() -> None:

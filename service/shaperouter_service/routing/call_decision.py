@@ -111,8 +111,14 @@ def _option(shape: CallShape, worker: WorkerView, now: float) -> CallOption:
 
 
 def _coming(worker: WorkerView, one_row: Signature, tight: Signature) -> Iterator[Signature]:
-    """The graphs that a call without a cover may wait for: those on the way, and its own."""
-    yield tight
+    """The graphs that a call without a cover may wait for: those on the way, and its own.
+
+    A worker without room for its own makes the largest of the same exact sizes.
+    """
+    if worker.room or worker.state(tight).on_the_way:
+        yield tight
+    else:
+        yield worker.calls[tight.model].largest(tight)
     for signature, graph in worker.graphs.items():
         if graph.state.on_the_way and signature.covers(one_row):
             yield signature

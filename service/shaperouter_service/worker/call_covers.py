@@ -149,23 +149,26 @@ class CallCovers:
         """The graph that a call without a cover waits for, or a permanent error.
 
         That is its tight cover, so that the call waits no longer than it must. A graph that covers
-        all calls with its exact sizes follows in the background, and serves it, too.
+        all calls with its exact sizes follows in the background, and serves it, too. The call waits
+        for that one if its tight cover cannot be made, as when other graphs take up the budget.
         """
         tight = self.tight(call, min(call.rows_left, self.max_rows(call)))
+        largest = self.ladders.largest(tight)
+        graph = self._request(tight, urgent=True)
+        if isinstance(graph, Graph):
+            if self._graphs.graph(largest).state is GraphState.COLD:
+                self._request(largest, urgent=False)
+            return graph
+        cover = self._request(largest, urgent=True)
+        return cover if isinstance(cover, Graph) else graph
+
+    def _request(self, signature: Signature, *, urgent: bool) -> Graph | ServiceError:
+        """Requests a graph; returns it, or why there will be none."""
         try:
-            graph = self._graphs.request_compile(tight, urgent=True)
+            graph = self._graphs.request_compile(signature, urgent=urgent)
         except GraphRefusedError as error:
             return error
-        if graph.has_failed:
-            return GraphFailedError(graph.signature, graph.error)
-        largest = self.ladders.largest(tight)
-        if largest != tight and self._graphs.graph(largest).state is GraphState.COLD:
-            try:
-                self._graphs.request_compile(largest, urgent=False)
-            except GraphRefusedError:
-                # The budget has no room. The tight cover will serve.
-                return graph
-        return graph
+        return GraphFailedError(signature, graph.error) if graph.has_failed else graph
 
     def record_missed_savings(
         self, asked: Signature, served: Graph, seconds: float, *, share: float

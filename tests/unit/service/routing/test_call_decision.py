@@ -99,6 +99,11 @@ def test_without_a_cover_a_call_waits_for_the_graph_that_is_ready_first() -> Non
     assert (option.graph, option.stall_seconds) == (call(1, 512), 2)
 
 
+def test_a_worker_without_room_makes_its_first_graph() -> None:
+    full = dataclasses.replace(worker("a", {}), room=0)
+    assert taken(1, 10, full).graph == call(1, 512)
+
+
 def test_an_exact_size_waits_for_its_own_graph() -> None:
     ready = {call(1, exact=(3,)): 0.01}
     option = taken(1, 5, worker("a", ready, ladders=EXACT))
