@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from shaperouter_service.routing.call_ladders import CallLadders
 from shaperouter_service.routing.choice import Decision, NoOption, WorkerOption, choose
 from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.routing.snapshots import GraphState
 from shaperouter_service.routing.views import WorkerView
 
 
@@ -36,6 +37,11 @@ class CallShape:
     def tight(self, ladders: CallLadders) -> Signature:
         """The smallest graph that covers it; if it is split, the graph of a full part."""
         rows = self.rows if ladders.rows is None else min(self.rows, ladders.rows.maximum)
+        return ladders.tight(self.model, rows=rows, sizes=self.sizes)
+
+    def one_row(self, ladders: CallLadders) -> Signature:
+        """The smallest graph that computes it, in as many parts as needed."""
+        rows = self.rows if ladders.rows is None else 1
         return ladders.tight(self.model, rows=rows, sizes=self.sizes)
 
 
@@ -72,19 +78,38 @@ def decide_call(
 ) -> Decision[CallOption] | NoOption:
     """Finds the option that ends soonest. Equal inputs give equal decisions.
 
+    A worker that would refuse the call is only an option if all would.
+
     Args:
         shape: The sizes of the call.
         workers: The workers that have its model.
         now: The time on the monotonic clock of the views, in seconds.
     """
-    return choose(_option(shape, worker, now) for worker in workers)
+    workers = list(workers)
+    able = [worker for worker in workers if _can_serve(shape, worker)]
+    return choose(_option(shape, worker, now) for worker in able or workers)
+
+
+def _can_serve(shape: CallShape, worker: WorkerView) -> bool:
+    """Whether a worker has a graph for a call, or may make one.
+
+    It may always make a first graph, which serves all calls. With exact sizes there is none.
+    """
+    ladders = worker.calls[shape.model]
+    if worker.room or ladders.first(shape.model) is not None:
+        return True
+    one_row = shape.one_row(ladders)
+    return any(
+        (graph.state is GraphState.READY or graph.state.on_the_way) and signature.covers(one_row)
+        for signature, graph in worker.graphs.items()
+    )
 
 
 def _option(shape: CallShape, worker: WorkerView, now: float) -> CallOption:
     model, costs, ladders = shape.model, worker.costs, worker.calls[shape.model]
     tight = shape.tight(ladders)
-    # A graph of any number of rows serves the call, in as many parts as needed.
-    one_row = tight if ladders.rows is None else ladders.tight(model, rows=1, sizes=shape.sizes)
+    # A graph of any number of rows serves the call.
+    one_row = shape.one_row(ladders)
     parted = ladders.rows is not None
     rows = shape.rows if parted else 1
     graph = worker.cheapest(one_row, rows)

@@ -111,6 +111,19 @@ def test_an_exact_size_waits_for_its_own_graph() -> None:
     assert option.stall_seconds > 0
 
 
+@pytest.mark.parametrize("room", [0, 10])
+def test_an_exact_size_goes_to_the_worker_that_may_make_its_graph(room: int) -> None:
+    """Unless all would refuse it: then one of them says why."""
+    full = dataclasses.replace(worker("a", {}, ladders=EXACT), room=0)
+    busy = dataclasses.replace(worker("b", {}, ladders=EXACT, elements=9), room=room)
+    assert taken(1, 5, full, busy).worker == ("b" if room else "a")
+
+
+def test_a_worker_without_room_serves_an_exact_size_whose_graph_it_has() -> None:
+    full = dataclasses.replace(worker("a", {call(1, exact=(5,)): 0.01}, ladders=EXACT), room=0)
+    assert taken(1, 5, full, worker("b", {}, ladders=EXACT)).worker == "a"
+
+
 def test_earlier_calls_count_at_the_speed_of_the_graph_that_joins_them_best() -> None:
     ready = {call(1, 64): 0.01, call(32, 64): 0.064}
     option = taken(1, 64, worker("a", ready, elements=32 * 64))
