@@ -5,8 +5,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from harness.engine import GOLDENS, TIMEOUT, Bench
+from harness.graph_table import Table
 from harness.waiting import wait_until
 from shaperouter_service import kernels
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
@@ -17,6 +19,7 @@ from shaperouter_service.models import weight_loading
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.snapshots import GraphState
 from shaperouter_service.worker import warm_up
+from shaperouter_service.worker.warm_up import WarmUp
 
 MODEL = "gpt2-untied"
 DECLARED = Signature(model=MODEL, kind=GraphKind.PREFILL, rows=1, length=16, beams=1)
@@ -55,6 +58,19 @@ def test_the_warm_up_reports_its_progress(
     assert ended.warm
     assert {graph.state for graph in ended.graphs} == {GraphState.READY}
     assert not any(graph.left_seconds for graph in ended.graphs)
+
+
+def test_a_worker_that_starts_without_some_of_its_graphs_warns() -> None:
+    fake = Table("no registers")
+    started = WarmUp(fake.table, covers=[DECLARED])
+    started.start()
+    fake.programs[DECLARED].go_on.set()
+    wait_until(lambda: bool(started.failed_covers))
+    with capture_logs() as lines:
+        started.log_progress()
+    # The compile thread logs the failure at about the same time.
+    (ready,) = [line for line in lines if line["event"] == "worker ready"]
+    assert (ready["log_level"], ready["failed"]) == ("warning", 1)
 
 
 def test_a_graph_requested_later_is_not_part_of_the_warm_up(

@@ -102,7 +102,8 @@ class WarmUp:
         failures = {"failed": failed} if failed else {}
         if is_last:
             seconds = round(now - self._started, 1)
-            log.info("worker ready", graphs=len(graphs), seconds=seconds, **failures)
+            tell = log.warning if failed else log.info
+            tell("worker ready", graphs=len(graphs), seconds=seconds, **failures)
             return
         log.info(
             "graphs compiled or loaded before the worker is ready",
