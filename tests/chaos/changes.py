@@ -44,7 +44,7 @@ class Changes:
         self._switching, self._visiting = threading.Lock(), threading.Lock()
         # The newest load, and whatever reads or changes what is known of revisions.
         self._lock = threading.Lock()
-        self._revisions = Revisions({}, "")
+        self._revisions = Revisions({}, present="", given="")
 
     def learn(self) -> list[str]:
         """Records what each revision answers; returns those that answer as another one does."""
@@ -54,16 +54,25 @@ class Changes:
                 line = lines.line(0)
                 line.client.load_model(SWITCHING, location)
                 answers[location] = answer_of(SWITCHING, line)
-        self._revisions = Revisions(answers, REVISIONS[-1])
+        self._revisions = Revisions(answers, present=REVISIONS[-1], given=REVISIONS[0])
         return [each for each in REVISIONS if list(answers.values()).count(answers[each]) > 1]
 
     def rules(self, sample: Sample, outcome: Outcome) -> Rules:
         """What is right for a request to a model whose revisions are switched."""
         with self._lock:
+            self._revisions.restarted(self._starts())
             first, *others = self._revisions.right(outcome.began, outcome.ended)
         return Rules(
             expected=first, others=others, cancelled=sample.cancelled, deadline=sample.deadline
         )
+
+    def _starts(self) -> list[list[float]]:
+        """When each process was started, on the campaign's clock."""
+        zero = time.monotonic() - self._clock()
+        return [
+            [at - zero for at in process.starts]
+            for process in (*self._stage.workers, *self._stage.routers)
+        ]
 
     def switch(self, seed: int) -> None:
         """Loads a revision behind the name that callers use."""
@@ -94,6 +103,7 @@ class Changes:
             if not known:
                 return
             with self._lock:
+                self._revisions.restarted(self._starts())
                 if outcome is None:
                     self._revisions.begin(location, self._clock())
                 elif outcome.refusal is None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +59,7 @@ class Process:
     Attributes:
         name: Its name.
         clock: Its clock of the day.
-        starts: How often it was started.
+        starts: When it was started, in seconds on the monotonic clock.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Process:
             clock: Its clock of the day.
         """
         self.name, self.clock = name, clock
-        self.starts = 0
+        self.starts: list[float] = []
         self._arguments, self._environment = arguments, environment
         self._log = logs / f"{name}.log"
         self._on_end = on_end
@@ -94,7 +95,7 @@ class Process:
         self._keeper.start()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        self.starts += 1
+        self.starts.append(time.monotonic())
         self._logged = self._log.stat().st_size if self._log.exists() else 0
         program = [sys.executable, "-m", "shaperouter_service", *self._arguments]
         with self._log.open("ab") as log:

@@ -10,6 +10,9 @@ from typing import Any
 # be frozen, cut off or starting.
 SETTLING = 40.0
 
+# Seconds after its start within which a process may not know yet what was loaded.
+LEARNING = 15.0
+
 
 @dataclass
 class _Span:
@@ -33,10 +36,19 @@ class Revisions:
         answers: What each revision answers, by its location.
     """
 
-    def __init__(self, answers: Mapping[str, Any], present: str) -> None:
-        """Takes the answers, and the revision that serves from the beginning on."""
+    def __init__(self, answers: Mapping[str, Any], *, present: str, given: str) -> None:
+        """Starts with no change.
+
+        Args:
+            answers: See above.
+            present: The revision that serves from the beginning on.
+            given: The revision that processes are started with.
+        """
         self.answers = answers
+        self._given = given
         self._spans = [_Span(present, float("-inf"))]
+        self._loaded_at = float("-inf")
+        self._is_forgotten = False
 
     def begin(self, location: str, now: float) -> None:
         """Notes that a load is about to be sent: from now on the revision may answer."""
@@ -46,6 +58,7 @@ class Revisions:
         """Notes that the newest load has ended well: all other revisions are replaced."""
         for span in self._spans[:-1]:
             span.until = min(span.until, now)
+        self._loaded_at, self._is_forgotten = now, False
 
     def refused(self, now: float) -> None:
         """Notes that the newest load was refused, so that nothing has changed.
@@ -53,6 +66,26 @@ class Revisions:
         A load with an unknown end is none: both revisions may answer until a later one ends well.
         """
         self._spans[-1].until = now
+
+    def restarted(self, starts: Sequence[Sequence[float]]) -> None:
+        """Notes when processes were started.
+
+        What was loaded is known only to processes. Once all of them are new, none may know it, and
+        the service begins again with the revision that it was started with.
+
+        Args:
+            starts: The times of each process, in order, the first long before any change.
+        """
+        if self._is_forgotten:
+            return
+        moments = [at for times in starts for at in times[1:] if at > self._loaded_at]
+        for moment in sorted(moments):
+            newest = [max(at for at in times if at <= moment) for times in starts]
+            if min(newest) > max(self._loaded_at, moment - LEARNING):
+                # The newest load stays the last.
+                self._spans.insert(0, _Span(self._given, moment))
+                self._is_forgotten = True
+                return
 
     def right(self, began: float, ended: float) -> Sequence[Any]:
         """The right answers of a request that began and ended at these times."""

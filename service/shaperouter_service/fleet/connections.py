@@ -19,7 +19,8 @@ from shaperouter_service.rpc.tls import WorkerTls
 from shaperouter_service.telemetry.fleet import FleetMetrics
 from shaperouter_service.telemetry.workers import WorkerMetrics
 
-# Seconds from the start within which changes wait for workers that have not reported yet.
+# Seconds from the start within which requests and changes of models wait for workers that have not
+# reported yet.
 MEETING_SECONDS = 10.0
 
 log = structlog.get_logger(__name__)
@@ -143,7 +144,8 @@ class Connections:
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(self._meeting_ends):
-                while not self._listed <= self._met:
+                # Addresses come from a file or a name server, and so a little later.
+                while not (self._listed and self._listed <= self._met):
                     await self._changed.wait()
 
     async def wait_for_change(self, model: str, deadline: float | None) -> None:

@@ -229,7 +229,7 @@ def _make_core(
         directory=config.repository,
     )
     on_demand = OnDemand(fleet, repository, config.on_demand) if config.on_demand else None
-    choice = ModelChoice(fleet, on_demand)
+    choice = ModelChoice(fleet, on_demand, models_change=config.repository is not None)
     return Core(
         generation=GenerationService(
             fleet,

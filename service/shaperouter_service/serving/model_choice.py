@@ -14,10 +14,17 @@ from shaperouter_service.serving.request_record import RequestRecord
 class ModelChoice:
     """Chooses models of a fleet. Only the event loop may use it."""
 
-    def __init__(self, fleet: Fleet, on_demand: OnDemand | None) -> None:
-        """Takes the fleet, and what loads models on demand; None if nothing does."""
+    def __init__(self, fleet: Fleet, on_demand: OnDemand | None, *, models_change: bool) -> None:
+        """Chooses by what the fleet's workers report.
+
+        Args:
+            fleet: The fleet.
+            on_demand: Loads models that requests name; None if nothing does.
+            models_change: Whether models may have been loaded before this router started.
+        """
         self._fleet = fleet
         self._on_demand = on_demand
+        self._models_change = models_change
 
     @contextlib.asynccontextmanager
     async def chosen(
@@ -48,6 +55,9 @@ class ModelChoice:
             ServiceError: It cannot be loaded on demand; see `OnDemand.ensure`.
         """
         catalog = self._fleet.catalog
+        if self._models_change:
+            # Until then this router may only know the models of its own start.
+            await self._fleet.meet_workers()
         target = catalog.target(name, call.request_id)
         if self._on_demand is not None:
             await self._on_demand.ensure(target, call.deadline)

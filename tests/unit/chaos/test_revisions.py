@@ -1,23 +1,29 @@
 """Which revision of a model may answer when."""
 
-from chaos.revisions import SETTLING, Revisions
+from chaos.revisions import LEARNING, SETTLING, Revisions
 
 ANSWERS = {"first": [1], "second": [2], "third": [3]}
+OLD = -1000.0
+
+
+def starting_with(present: str) -> Revisions:
+    """Of a service whose processes are started with the first revision."""
+    return Revisions(ANSWERS, present=present, given="first")
 
 
 def test_before_any_load_only_the_present_revision_answers() -> None:
-    assert Revisions(ANSWERS, "first").right(0.0, 1.0) == [[1]]
+    assert starting_with("first").right(0.0, 1.0) == [[1]]
 
 
 def test_while_a_revision_is_loaded_both_may_answer() -> None:
-    revisions = Revisions(ANSWERS, "first")
+    revisions = starting_with("first")
     revisions.begin("second", 10.0)
     assert revisions.right(5.0, 9.0) == [[1]]
     assert revisions.right(5.0, 11.0) == [[1], [2]]
 
 
 def test_a_replaced_revision_may_answer_requests_that_had_begun_or_soon_after() -> None:
-    revisions = Revisions(ANSWERS, "first")
+    revisions = starting_with("first")
     revisions.begin("second", 10.0)
     revisions.loaded(12.0)
     assert [1] in revisions.right(12.0 + SETTLING, 13.0 + SETTLING)
@@ -25,16 +31,42 @@ def test_a_replaced_revision_may_answer_requests_that_had_begun_or_soon_after() 
 
 
 def test_a_refused_revision_may_not_answer_later() -> None:
-    revisions = Revisions(ANSWERS, "first")
+    revisions = starting_with("first")
     revisions.begin("second", 10.0)
     revisions.refused(12.0)
     assert revisions.right(13.0 + SETTLING, 14.0 + SETTLING) == [[1]]
 
 
 def test_a_load_with_an_unknown_end_leaves_both_until_a_later_one_ends_well() -> None:
-    revisions = Revisions(ANSWERS, "first")
+    revisions = starting_with("first")
     revisions.begin("second", 10.0)
     assert revisions.right(900.0, 901.0) == [[1], [2]]
     revisions.begin("third", 1000.0)
     revisions.loaded(1001.0)
     assert revisions.right(1100.0, 1101.0) == [[3]]
+
+
+def test_once_all_processes_are_new_the_revision_of_the_start_may_answer() -> None:
+    revisions = starting_with("second")
+    revisions.restarted([[OLD, 100.0], [OLD, 99.0 + LEARNING]])
+    assert revisions.right(90.0, 99.0 + LEARNING) == [[1], [2]]
+    assert revisions.right(90.0, 98.0 + LEARNING) == [[2]]
+    # Until another one is loaded.
+    revisions.begin("third", 200.0)
+    revisions.loaded(201.0)
+    revisions.restarted([[OLD, 100.0, 202.0], [OLD, 99.0 + LEARNING]])
+    assert revisions.right(300.0, 301.0) == [[3]]
+
+
+def test_a_process_tells_the_others_what_was_loaded() -> None:
+    revisions = starting_with("second")
+    revisions.restarted([[OLD, 100.0], [OLD, 101.0 + LEARNING], [OLD, 102.0]])
+    assert revisions.right(90.0, 900.0) == [[2]]
+
+
+def test_a_process_that_was_started_before_a_load_knows_it() -> None:
+    revisions = starting_with("first")
+    revisions.begin("second", 10.0)
+    revisions.loaded(12.0)
+    revisions.restarted([[OLD, 13.0], [OLD, 11.0]])
+    assert revisions.right(13.0 + SETTLING, 900.0) == [[2]]

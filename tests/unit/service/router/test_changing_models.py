@@ -349,19 +349,24 @@ def test_a_router_that_drains_tells_workers_that_start_what_was_loaded(
     play(scenario, workers=2, settings=settings, grace=10.0)
 
 
-def test_a_router_that_has_just_started_changes_nothing_until_every_worker_has_told_what_was_loaded(
+def test_a_router_that_has_just_started_waits_until_every_worker_has_told_what_was_loaded(
     play: Play, settings: dict[str, Any]
 ) -> None:
+    """It may first meet a worker that has just started, too, and knows nothing either."""
+
     async def scenario(router: Router, *workers: FakeWorker) -> None:
         await workers[0].start()
         await workers[0].make_first_graphs()
         await router.wait_for_health("readiness", health_pb2.HealthCheckResponse.SERVING)
         loading = asyncio.create_task(router.error(load(router, "tiny", "absent")))
+        answer = router.generate(model="tiny")
         for _ in range(20):
-            await router.generate(model="tiny")
+            await router.models.ListModels(model_pb2.ListModelsRequest(), timeout=10)
+        assert not answer.done()
         assert not loading.done()
         await workers[1].start()
         assert (await loading).code() is StatusCode.INVALID_ARGUMENT
+        assert (await answer).completion.model == "tiny"
 
     play(scenario, workers=2, settings=settings, started=False)
 
