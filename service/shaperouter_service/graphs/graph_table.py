@@ -413,8 +413,9 @@ class GraphTable:
         except Exception as error:
             pause = min(LAST_RETRY, FIRST_RETRY * 2**graph.failures)
             graph.fail(str(error) or type(error).__name__, pause)
-            self._moved(graph, GraphState.FAILED)
+            # Before anybody can see that it failed, so that its reason stands above what follows.
             log.exception("graph failed", graph=str(graph.signature), retry_seconds=pause)
+            self._moved(graph, GraphState.FAILED)
         else:
             seconds = time.monotonic() - started
             graph.error = ""
