@@ -10,8 +10,9 @@ from typing import Any
 # be frozen, cut off or starting.
 SETTLING = 40.0
 
-# Seconds after its start within which a process may not know yet what was loaded.
-LEARNING = 15.0
+# Seconds after its start within which a process may not know yet what was loaded. On a busy machine
+# it takes 16 s until a worker listens.
+LEARNING = 25.0
 
 
 @dataclass
