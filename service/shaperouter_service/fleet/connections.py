@@ -90,17 +90,23 @@ class Connections:
         }
         self.drop_idle_links()
 
-    async def changes(self, *, while_draining: bool = False) -> AsyncIterator[None]:
+    async def changes(
+        self, *, interval: float | None = None, while_draining: bool = False
+    ) -> AsyncIterator[None]:
         """Yields at once, and then whenever the catalog has changed, until `end_changes`.
 
         Args:
+            interval: Maximum seconds between two yields, for a caller that also waits for time to
+                pass.
             while_draining: Whether to continue after `end_changes`, for a caller that is cancelled
                 in the end.
         """
         while while_draining or not self.changes_ended:
             changed = self._changed
             yield
-            await changed.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(interval):
+                    await changed.wait()
 
     def follow(self, deployment: Deployment) -> None:
         """Sends further requests by a deployment; see `Revisions.follow`."""

@@ -41,3 +41,8 @@ class Losses:
     def all(self) -> Sequence[WorkerLoss]:
         """The kept losses, oldest first."""
         return tuple(self._losses)
+
+    def of(self, worker: WorkerId) -> Loss | None:
+        """How a process was last lost; None if it was not, or too many were lost since."""
+        losses = (each.loss for each in reversed(self._losses) if each.worker == worker)
+        return next(losses, None)

@@ -1,5 +1,6 @@
 """Waiting until routers and workers have carried out a deployment."""
 
+import time
 from collections.abc import Awaitable, Callable
 
 from shaperouter_service.errors import (
@@ -10,8 +11,16 @@ from shaperouter_service.errors import (
     StoppingError,
 )
 from shaperouter_service.fleet import Fleet
+from shaperouter_service.fleet.link import Loss
 from shaperouter_service.routing.deployments import Deployment, Revision, RevisionState
 from shaperouter_service.routing.snapshots import WorkerId
+
+# Seconds within which a worker that was lost while it loaded may return. Reading a large checkpoint
+# on a busy machine can silence it for longer than a connection lasts.
+RETURN_SECONDS = 30.0
+
+# Seconds between two checks of whether that time has passed.
+RETURN_INTERVAL = 1.0
 
 
 class Rollout:
@@ -50,16 +59,21 @@ class Rollout:
             OtherChangeError: The deployment was superseded.
             StoppingError: The service stops.
         """
-        loading: set[WorkerId] = set()
-        async for _ in self._fleet.changes():
+        # Processes that are loading, with the time on the monotonic clock of their last snapshot.
+        loading: dict[WorkerId, float] = {}
+        async for _ in self._fleet.changes(interval=RETURN_INTERVAL):
             self._check_newest(deployment)
             snapshots = self._catalog.snapshots()
-            present = {snapshot.worker_id for snapshot in snapshots}
-            for lost in loading - present:
-                # The revision may have needed too much memory, and would need as much on the next
-                # worker.
-                raise LostWhileLoadingError(deployment.name, lost.name)
             waiting, ready = False, False
+            for worker in loading.keys() - {snapshot.worker_id for snapshot in snapshots}:
+                if self._fleet.losses.of(worker) is Loss.DRAINING:
+                    del loading[worker]
+                elif self._may_return(worker, loading[worker]):
+                    waiting = True
+                else:
+                    # The revision may have needed too much memory, and would need as much on the
+                    # next worker.
+                    raise LostWhileLoadingError(deployment.name, worker.name)
             for snapshot in snapshots:
                 report = self._catalog.report(snapshot.worker_id, revision.model)
                 if deployment not in snapshot.deployments:
@@ -70,14 +84,24 @@ class Rollout:
                     why = f"{snapshot.worker}: {report.error}"
                     raise ModelNotLoadedError(deployment.name, why)
                 elif report.state is RevisionState.LOADING:
-                    loading.add(snapshot.worker_id)
+                    loading[snapshot.worker_id] = time.monotonic()
                     waiting = True
                 else:
-                    loading.discard(snapshot.worker_id)
+                    loading.pop(snapshot.worker_id, None)
                     ready = True
             if ready and not waiting:
                 return
         raise StoppingError
+
+    def _may_return(self, worker: WorkerId, seen: float) -> bool:
+        """Whether a process that is not connected may still run.
+
+        Args:
+            worker: The process.
+            seen: When it was last connected, on the monotonic clock.
+        """
+        was_restarted = any(other.name == worker.name for other in self._fleet.incarnations())
+        return not was_restarted and time.monotonic() < seen + RETURN_SECONDS
 
     def _check_newest(self, deployment: Deployment) -> None:
         if self._revisions.told(deployment.name) != deployment:

@@ -163,14 +163,14 @@ def test_a_load_that_loses_a_worker_is_tried_once_more(
         worker.loading_ends.clear()
         request = asyncio.ensure_future(router.generate(model="a"))
         for lost in range(1, losses + 1):
-            # The router must know what the worker was doing, and then that it is gone.
+            # The router must know what the worker was doing, and then that it has restarted.
             while (await index_entry(client, "a")).get("state") != "LOADING":
                 pass
             await worker.kill()
-            await until(lambda lost=lost: failures() == lost)
             worker.models = [describe_model("tiny")]
             await worker.start()
             await worker.make_first_graphs()
+            await until(lambda lost=lost: failures() == lost)
         worker.loading_ends.set()
         if losses == 1:
             assert (await request).completion.model == "a"
