@@ -203,8 +203,8 @@ class GenerationOptions(TypedDict, total=False):
 
     Names and meanings are those of Transformers' ``generate``. An option that is left out or None
     has its default: the checkpoint's, as in ``Model.default_options``, or the one in brackets. The
-    service checks the limits. No value of an option compiles a graph; only `num_beams` chooses
-    another lane.
+    service checks the limits. Options are inputs of a graph. Only `num_beams` and
+    `prompt_logprobs` choose other graphs, which may be compiled on first use.
 
     Attributes:
 {attributes}
@@ -238,8 +238,9 @@ def document() -> str:
     intro = (
         "Names, meanings and defaults are those of Transformers' `generate`, and the options apply "
         "in its order. A request that leaves an option out gets the checkpoint's default, from "
-        "this key of `generation_config.json`, or else the default below. No value of an option "
-        "compiles a graph. The comments of "
+        "this key of `generation_config.json`, or else the default below. Options are inputs of a "
+        "graph. Only `num_beams` and `prompt_logprobs` choose other graphs, which may be compiled "
+        "on first use. The comments of "
         "[generation.proto](../protos/shaperouter/v1/generation.proto) have the details."
     )
     lines = ["# Generation options", "", BEGIN, "", textwrap.fill(intro, WIDTH)]

@@ -14,8 +14,8 @@ class GenerationOptions(TypedDict, total=False):
 
     Names and meanings are those of Transformers' ``generate``. An option that is left out or None
     has its default: the checkpoint's, as in ``Model.default_options``, or the one in brackets. The
-    service checks the limits. No value of an option compiles a graph; only `num_beams` chooses
-    another lane.
+    service checks the limits. Options are inputs of a graph. Only `num_beams` and
+    `prompt_logprobs` choose other graphs, which may be compiled on first use.
 
     Attributes:
         max_new_tokens: Maximum number of tokens to generate. 0 only scores the prompt: needs
@@ -24,8 +24,8 @@ class GenerationOptions(TypedDict, total=False):
             At least 0. [0]
         eos_token_ids: Tokens that end the generation. At most 8. [none]
         stop: Texts that end a sequence when they appear in its new text. The returned text ends
-            before them. With beam search, one finishes a hypothesis. At most 16, each from 1 to 256
-            characters. [none]
+            before them. With beam search, a stop text finishes the hypothesis that contains it. At
+            most 16, each from 1 to 256 characters. [none]
         do_sample: True samples from the distribution; False takes the likeliest token. [True if an
             option that implies it is given, else the model's, or False]
         temperature: Divides the logits before sampling. From 1e-6 to 1e6. Implies `do_sample`. [1]
@@ -65,10 +65,10 @@ class GenerationOptions(TypedDict, total=False):
             to 8 tokens. [the model's, or none]
         suppress_tokens: Tokens that are never generated, end tokens included. At most 256, together
             with `logit_bias` and `bad_words`. [none]
-        forced_bos_token_id: The new token after a prompt of one token. A token id, or -1 for none.
-            [-1]
-        forced_eos_token_id: The last of `max_new_tokens` new tokens, if the sequence gets there. A
-            token id, or -1 for none. [-1]
+        forced_bos_token_id: Token to force right after a prompt of one token. A token id, or -1 for
+            none. [-1]
+        forced_eos_token_id: Token to force as the last of `max_new_tokens` new tokens, if the
+            sequence gets there. A token id, or -1 for none. [-1]
         source_language: The language of the source, for models that translate: a code of the
             tokenizer's, such as `eng_Latn` (NLLB) or `en_XX` (mBART). Needs a source that is a
             text. Needs a model with an encoder. [the tokenizer's]
@@ -87,8 +87,8 @@ class GenerationOptions(TypedDict, total=False):
             text]
         grammar: The text must follow this context-free grammar, in Lark's syntax. At most 65536
             characters. [any text]
-        logprobs: Returns the log-probability of each new token. A number above 0 also returns those
-            of that many likeliest tokens; 0 with beam search. From 0 to 20. [none]
+        logprobs: Returns the log-probability of each new token. A number N above 0 also returns
+            those of the N likeliest tokens. Must be 0 with beam search. From 0 to 20. [none]
         prompt_logprobs: Returns the log-probability of each token of the prompt but the first. A
             number above 0 also returns those of that many likeliest tokens. From 0 to 20. [none]
         echo: Begins the returned text and token ids with the prompt. [False]
@@ -174,8 +174,8 @@ OPTIONS = (
         metavar="TEXT",
         help=(
             "Texts that end a sequence when they appear in its new text. The returned text ends "
-            "before them. With beam search, one finishes a hypothesis. At most 16, each from 1 to "
-            "256 characters. Can be repeated. [default: none]"
+            "before them. With beam search, a stop text finishes the hypothesis that contains it. "
+            "At most 16, each from 1 to 256 characters. Can be repeated. [default: none]"
         ),
     ),
     Option(
@@ -389,8 +389,8 @@ OPTIONS = (
         flag="--forced-bos-token-id",
         metavar="ID",
         help=(
-            "The new token after a prompt of one token. A token id, or -1 for none. [default: the "
-            "model's, or -1]"
+            "Token to force right after a prompt of one token. A token id, or -1 for none. "
+            "[default: the model's, or -1]"
         ),
     ),
     Option(
@@ -400,8 +400,8 @@ OPTIONS = (
         flag="--forced-eos-token-id",
         metavar="ID",
         help=(
-            "The last of --max-new-tokens new tokens, if the sequence gets there. A token id, or -1"
-            " for none. [default: the model's, or -1]"
+            "Token to force as the last of --max-new-tokens new tokens, if the sequence gets there."
+            " A token id, or -1 for none. [default: the model's, or -1]"
         ),
     ),
     Option(

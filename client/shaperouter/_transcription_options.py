@@ -8,7 +8,8 @@ class TranscriptionOptions(TypedDict, total=False):
     """How to transcribe: keyword arguments of ``transcribe`` and ``transcribe_stream``.
 
     An option that is left out or None has its default, which is in brackets. The service checks the
-    limits. No value of an option compiles a graph; only `num_beams` chooses another lane.
+    limits. Options are inputs of a graph. Only `num_beams` and `word_timestamps` choose other
+    graphs, which may be compiled on first use.
 
     Attributes:
         language: The spoken language: its code or English name. [detected in the first window]

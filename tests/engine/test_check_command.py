@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from harness.engine import GOLDENS
 from harness.functions import TestFunction
 from shaperouter_service.commands.group import cli
+from shaperouter_service.errors import StartupError
 from shaperouter_service.system.process import EXIT_CONFIG
 
 
@@ -80,9 +81,11 @@ def test_every_problem_is_reported(tmp_path: Path) -> None:
         "--model=demo",
         f"--tokens={tokens}",
         "--health-listen=nowhere",
+        "--http-listen=nowhere",
     )
     assert result.exit_code == EXIT_CONFIG
-    found = {subject: line(result, subject) for subject in ("tokens", "health-listen")}
+    subjects = "tokens", "health-listen", "http-listen"
+    found = {subject: line(result, subject) for subject in subjects}
     assert {verdict for verdict, _ in found.values()} == {"error"}
     assert "must be HOST:PORT" in found["health-listen"][1]
     assert "tensor transformer.h.2" in line(result, "model broken")[1]
@@ -119,6 +122,21 @@ def test_impossible_lengths_are_reported() -> None:
     result = check("--model=demo", "--prefill-lengths=demo=4096")
     assert result.exit_code == EXIT_CONFIG
     assert "4096" in line(result, "model demo")[1]
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("--alias=chat=other", "alias: chat needs --model other"),
+        ("--on-demand-memory=1GB", "on-demand-memory: needs model-repository"),
+    ],
+)
+def test_options_of_models_that_do_not_fit_together_are_refused(
+    argument: str, message: str
+) -> None:
+    result = check("--model=demo", argument)
+    assert isinstance(result.exception, StartupError)
+    assert message in str(result.exception)
 
 
 def test_a_port_in_use_is_a_warning() -> None:

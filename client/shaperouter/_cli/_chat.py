@@ -23,7 +23,7 @@ _EXIT = "/exit"
     help="Model to use. [default: the only one that generates from text]",
 )
 @click.option(
-    "--system", metavar="TEXT", help="Message from the system to begin with. [default: none]"
+    "--system", metavar="TEXT", help="System message that begins the conversation. [default: none]"
 )
 @generation_options
 @click.pass_context

@@ -42,7 +42,8 @@ def shared_options() -> list[click.Parameter]:
             metavar="SECONDS",
             expose_value=False,
             callback=_remember,
-            help="Deadline of the call, in seconds. A service that is starting compiles first. "
+            help="Deadline of the call, in seconds. A service that is still starting "
+            "compiles before it answers. "
             f"[default: {DEFAULT_TIMEOUT:g}; none for warm and graphs --watch]",
         ),
         click.Option(

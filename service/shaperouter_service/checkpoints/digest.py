@@ -10,7 +10,7 @@ from shaperouter_service.errors import StartupError
 
 # Kinds of files that a checkpoint's answers may depend on. Others, such as weights for other
 # frameworks, are not read.
-_READ = (".json", ".jinja", ".model", ".safetensors", ".tiktoken", ".toml", ".txt")
+READ_SUFFIXES = (".json", ".jinja", ".model", ".safetensors", ".tiktoken", ".toml", ".txt")
 
 # Files that are read at the same time: a core computes about a gigabyte a second.
 _THREADS = 4
@@ -53,7 +53,7 @@ def _files(path: Path) -> Iterator[Path]:
         return
     reads_all = is_function(path)
     for file in path.rglob("*"):
-        if file.is_file() and (reads_all or file.suffix in _READ):
+        if file.is_file() and (reads_all or file.suffix in READ_SUFFIXES):
             yield file
 
 

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
+from shaperouter_service.checkpoints.digest import READ_SUFFIXES
 from shaperouter_service.checkpoints.functions import KERAS_SUFFIX, function_in
 from shaperouter_service.checkpoints.model_files import check_model_directory, is_checkpoint
 from shaperouter_service.errors import StartupError, shortened
 from shaperouter_service.telemetry.logs import adopt_loggers
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_HUB_FILES = ["*.json", "*.safetensors", "*.model", "*.txt", "*.tiktoken"]
+_HUB_FILES = [f"*{suffix}" for suffix in READ_SUFFIXES]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ from shaperouter_service.commands.options import (
     tls_options,
     workers_option,
 )
+from shaperouter_service.commands.options.aliases import aliases_of
 from shaperouter_service.commands.options.lengths import lengths_of_models
 from shaperouter_service.errors import StartupError
 from shaperouter_service.system.process import EXIT_CONFIG
@@ -56,10 +57,13 @@ def check(
         ) from error
 
     names = [spec.partition("=")[0] for spec in common.models]
+    aliases_of(router.aliases, names)
+    router.on_demand(common.model_repository)
     setup = Setup(
         models=common.models,
         addresses={
             "listen": router.listen,
+            "http-listen": router.http_address,
             "metrics-listen": None if common.metrics_listen == OFF else common.metrics_listen,
             "health-listen": common.health_address,
         },

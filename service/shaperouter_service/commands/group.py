@@ -17,7 +17,7 @@ from shaperouter_service.commands.worker import worker
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="shaperouterd")
 def cli() -> None:
-    """Serve Hugging Face generation models with TensorFlow and XLA over gRPC."""
+    """Serve Hugging Face models and SavedModels with TensorFlow and XLA, over gRPC and HTTP."""
 
 
 for command in (serve, router, worker, check, ladder, cache_command, convert, token, certificates):

@@ -35,10 +35,9 @@ from shaperouter_service.commands.options import (
     "--ready-when",
     type=click.Choice(["workers", "listening"]),
     default="workers",
-    help="When probes find the router ready: once every model has a worker, and then while any "
-    "model has one (workers); or as soon as it listens (listening), which makes requests wait for "
-    "a worker. Choose listening where workers scale to zero: they are started by the requests that "
-    "wait.",
+    help="When the router reports ready to probes. workers: once every model has a worker, and "
+    "from then on while any model has one. listening: as soon as it listens; requests then wait "
+    "for a worker. Choose listening if workers scale to zero, because waiting requests start them.",
 )
 @worker_tls_options
 def router(

@@ -65,7 +65,7 @@ _OPTIONS = (
         name="stop",
         kind=Kind.TEXTS,
         help="Texts that end a sequence when they appear in its new text. The returned text ends "
-        "before them. With beam search, one finishes a hypothesis.",
+        "before them. With beam search, a stop text finishes the hypothesis that contains it.",
         max_items=limits.MAX_STOP,
         limits=f"each from 1 to {limits.MAX_STOP_CHARACTERS} characters",
         default_help="none",
@@ -250,13 +250,14 @@ _OPTIONS = (
     _penalty(
         name="forced_bos_token_id",
         kind=Kind.TOKEN,
-        help="The new token after a prompt of one token.",
+        help="Token to force right after a prompt of one token.",
         neutral=NO_TOKEN,
     ),
     _penalty(
         name="forced_eos_token_id",
         kind=Kind.TOKEN,
-        help="The last of `max_new_tokens` new tokens, if the sequence gets there.",
+        help="Token to force as the last of `max_new_tokens` new tokens, if the sequence gets "
+        "there.",
         neutral=NO_TOKEN,
     ),
     _penalty(
@@ -333,8 +334,8 @@ _OPTIONS = (
     _result(
         name="logprobs",
         kind=Kind.COUNT,
-        help="Returns the log-probability of each new token. A number above 0 also returns those "
-        "of that many likeliest tokens; 0 with beam search.",
+        help="Returns the log-probability of each new token. A number N above 0 also returns "
+        "those of the N likeliest tokens. Must be 0 with beam search.",
         range=Range(low=0, high=limits.MAX_TOP_LOGPROBS),
         # On the device: report nothing.
         neutral=-1,

@@ -123,7 +123,7 @@ engine_options = options_of(
         default=None,
         metavar="N",
         help="Maximum number of tokens of a sequence, prompt and generation together, for models "
-        "that have more. It bounds the memory of caches. Models that transcribe keep their own. "
+        "that allow more. It bounds the memory of caches. Models that transcribe keep their own. "
         "Default: the model's maximum.",
         show_default=False,
     ),
@@ -206,10 +206,11 @@ engine_options = options_of(
         "--speculate",
         type=click.Choice(["off", "ngram"]),
         default="off",
-        help="Whether a decode step checks several proposed tokens at once. ngram: proposes what "
-        "followed when a request's newest tokens occurred before in its prompt or text. off: only "
-        "proposals of --draft, else one token a step. Tokens are the same with both. Only with "
-        "the native kernels, for models without an encoder and requests without beam search.",
+        help="Whether a decode step checks several proposed tokens at once. ngram: proposes the "
+        "tokens that followed an earlier occurrence of the request's newest tokens. off: only "
+        "--draft proposes; without it, each step generates one token. Answers are the same either "
+        "way. Only with the native kernels, for models without an encoder and requests without "
+        "beam search.",
     ),
     option(
         "--draft",
@@ -266,16 +267,16 @@ engine_options = options_of(
         type=Number(min=0, max=1),
         default=0.01,
         metavar="SHARE",
-        help="Share of the calls of functions that are repeated exactly while the device is idle. "
-        "If padding or other calls have changed an answer, the axis is served exactly from then "
-        "on.",
+        help="Share of the padded or joined batches of functions that are computed again without "
+        "padding while the device is idle. If padding or other calls have changed an answer, the "
+        "axis is served exactly from then on.",
     ),
     option(
         "--signature-histograms",
         type=click.Choice(["on", OFF]),
         default="on",
         help="Whether each graph has its own histograms of device time, compile time and stalls in "
-        "the metrics. Off, all graphs of a model and kind share them, which leaves about a tenth "
+        "the metrics. Off, all graphs of a model and kind share them, which leaves about a seventh "
         "of the series of a worker with many graphs; counters stay apart.",
     ),
     option(

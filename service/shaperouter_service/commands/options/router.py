@@ -109,8 +109,9 @@ router_options = options_of(
         "--http-listen",
         default="127.0.0.1:8000",
         metavar="ADDRESS|off",
-        help="Address of the HTTP server, which speaks OpenAI's API: HOST:PORT or unix:PATH. It "
-        "has the tokens, the TLS files and the limits of the gRPC server.",
+        help="Address of the HTTP server, with OpenAI's API, the Open Inference Protocol and the "
+        "console: HOST:PORT or unix:PATH. It has the tokens, the TLS files and the limits of the "
+        "gRPC server.",
     ),
     option(
         "--console/--no-console",
@@ -172,8 +173,8 @@ router_options = options_of(
         type=click.Choice(["client", "all"]),
         default="client",
         help="Which requests may reuse what workers have kept of a prompt, if --tokens tells "
-        "clients apart. client: those of the same client. all: those of all clients, who can then "
-        "notice by the time of an answer that somebody has sent the same prompt.",
+        "clients apart. client: those of the same client. all: those of all clients. A client can "
+        "then infer from response times that another one has sent the same prompt.",
     ),
     option(
         "--alias",
@@ -191,10 +192,10 @@ router_options = options_of(
         default=None,
         show_default="off",
         metavar="SIZE",
-        help="Load a model of --model-repository when a request names it, if all models loaded so "
-        "take at most this much memory for their weights on each worker, e.g. 8GB. If not, the "
-        "one without requests for the longest time is unloaded first. The request waits for the "
-        "load, within its deadline. Routers must all have the same.",
+        help="Load models of --model-repository when requests name them. SIZE is the maximum "
+        "memory of their weights on each worker, e.g. 8GB. To make room, the model that has been "
+        "idle longest is unloaded. The request waits for the load, within its deadline. Routers "
+        "must all have the same.",
     ),
     option(
         "--idle-unload",
