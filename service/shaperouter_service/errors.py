@@ -17,6 +17,7 @@
     ├── OtherRevisionError       FAILED_PRECONDITION  a run began with other files of its model
     ├── RevisionGoneError        UNAVAILABLE          no worker has the files that a run began with
     ├── ModelLoadingError        UNAVAILABLE          no worker has loaded the model yet
+    ├── ModelUnloadingError      RESOURCE_EXHAUSTED   the worker is about to free the model
     ├── QueueFullError           RESOURCE_EXHAUSTED   the queue of a worker's lane is full
     ├── TextQueueFullError       RESOURCE_EXHAUSTED   too much text waits to be tokenized
     ├── RecordingMemoryError     RESOURCE_EXHAUSTED   recordings take too much memory
@@ -45,7 +46,7 @@ from typing import Self
 # Minimum seconds before a caller should try again.
 SHORTEST_RETRY = 0.1
 
-# Maximum violations in an error's message; its details contain all. Both share a header of 8 KB.
+# Maximum violations in an error's message; its details contain more. Both share a header of 8 KB.
 MAX_VIOLATIONS_SHOWN = 8
 
 
@@ -304,6 +305,21 @@ class ModelLoadingError(ServiceError):
     def __init__(self, name: str) -> None:
         """Takes the model's name."""
         super().__init__(f"model: {name} is still being loaded")
+
+
+class ModelUnloadingError(ServiceError):
+    """A worker takes no more requests for a model, because it frees the model.
+
+    It has the code of a full queue, so that routers try other workers and keep this one.
+    """
+
+    code = Code.RESOURCE_EXHAUSTED
+    reason = "MODEL_UNLOADING"
+    retry_after = 1.0
+
+    def __init__(self, model: str) -> None:
+        """Takes the name of the model."""
+        super().__init__(f"model {model} is being unloaded; send the request again")
 
 
 class QueueFullError(ServiceError):

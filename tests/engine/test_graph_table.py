@@ -233,6 +233,15 @@ def test_nothing_more_is_compiled_once_the_memory_maps_are_spent(
         check_further(fake.table, [_signature(64)], models=["m", "n"])
 
 
+def test_graphs_that_are_refused_are_not_kept() -> None:
+    fake = Table()
+    fake.table.freeze()
+    for length in (64, 128):
+        with pytest.raises(GraphRefusedError):
+            fake.table.request_compile(_signature(length), urgent=True)
+    assert fake.table.graphs() == []
+
+
 def test_queued_graphs_of_a_frozen_table_are_not_compiled() -> None:
     fake = Table()
     making, waiting = (

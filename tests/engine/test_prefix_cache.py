@@ -103,6 +103,13 @@ def test_blocks_that_a_draft_model_has_not_read_are_known_and_replaced(filled: C
             np.testing.assert_array_equal(kept.numpy()[0], cached(source)[row, :, :, here])
 
 
+def test_nothing_is_kept_of_a_model_that_has_been_removed(filled: Caches) -> None:
+    cache, keys = _cache(filled, 3), _keys(0, 3)
+    cache.remove(NAME)
+    cache.keep(NAME, keys, filled, 0)
+    assert cache.reports == {}
+
+
 def test_a_long_prompt_of_one_request_does_not_displace_what_many_begin_with(
     filled: Caches,
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from shaperouter_service.fleet.link import Loss, RunInterruptedError
 from shaperouter_service.generation.run_events import RunCompletion, RunEvent
 from shaperouter_service.generation.run_request import RunRequest
+from shaperouter_service.routing.deployments import Orders
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.snapshots import Snapshot
 
@@ -40,6 +41,10 @@ class FakeLink:
         tls: Any = None,
     ) -> None:
         self.address = address
+        self.watches = 1
+        self.orders: list[Orders] = []
+        self.deploys = asyncio.Event()  # lets orders arrive
+        self.deploys.set()
         self.runs: list[FakeRun] = []
         # Takes a request for graphs, and returns those that are refused.
         self.on_compile: Callable[[Sequence[Signature]], Mapping[Signature, str]] = lambda _: {}
@@ -64,6 +69,7 @@ class FakeLink:
     def lose(self, loss: Loss) -> None:
         """The worker's stream ends."""
         self._on_lost(self, loss)
+        self.watches += 1
 
     def interrupt(self, loss: Loss) -> None:
         """All runs end without a result."""
@@ -85,6 +91,10 @@ class FakeLink:
                     return
         finally:
             self.runs.remove(run)
+
+    async def deploy(self, orders: Orders) -> None:
+        self.orders.append(orders)
+        await self.deploys.wait()
 
     async def request_compile(self, signatures: Iterable[Signature]) -> Mapping[Signature, str]:
         return self.on_compile(list(signatures))

@@ -46,7 +46,9 @@ class _Deployer:
         self._fleet = fleet
         self._revisions = fleet.catalog.revisions
         self._prepare = prepare
-        self._sent: dict[WorkerId, Orders] = {}
+        # What each worker was sent, and by the how manieth watch of it: a worker forgets a router's
+        # orders once that no longer watches it.
+        self._sent: dict[WorkerId, tuple[int, Orders]] = {}
         # Deployments that the router could not prepare for, and when to try again.
         self._failed: dict[str, tuple[Deployment, float]] = {}
 
@@ -78,10 +80,15 @@ class _Deployer:
         self._sent = {worker: sent for worker, sent in self._sent.items() if worker in links}
         if not orders.deployments:
             return
-        due = [worker for worker in links if self._sent.get(worker) != orders]
-        await asyncio.gather(*(self._tell(worker, links[worker], orders) for worker in due))
+        due = {
+            worker: link
+            for worker, link in links.items()
+            if self._sent.get(worker) != (link.watches, orders)
+        }
+        await asyncio.gather(*(self._tell(worker, link, orders) for worker, link in due.items()))
 
     async def _tell(self, worker: WorkerId, link: WorkerLink, orders: Orders) -> None:
+        watches = link.watches
         try:
             await link.deploy(orders)
         except WorkerLostError:
@@ -91,4 +98,4 @@ class _Deployer:
                 log.warning("worker refused deployments", worker=worker.name, reason=str(error))
                 return
             log.warning("worker's version cannot load models at run time", worker=worker.name)
-        self._sent[worker] = orders
+        self._sent[worker] = watches, orders

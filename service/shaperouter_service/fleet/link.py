@@ -100,6 +100,7 @@ class WorkerLink:
 
     Attributes:
         address: The address that it listens on.
+        watches: Number of times that it was watched from the beginning.
     """
 
     def __init__(
@@ -124,6 +125,7 @@ class WorkerLink:
             tls: TLS settings of the connection; None for plain text.
         """
         self.address = address
+        self.watches = 0
         self._on_message = on_message
         self._on_snapshot = on_snapshot
         self._on_lost = on_lost
@@ -153,6 +155,7 @@ class WorkerLink:
     async def watch(self) -> None:
         """Follows the worker's state until cancelled, over any number of its restarts."""
         while True:
+            self.watches += 1
             verdict = self._verdict = asyncio.get_running_loop().create_future()
             loss = await self._watch_process()
             verdict.set_result(loss)

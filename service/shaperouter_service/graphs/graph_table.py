@@ -115,7 +115,8 @@ class GraphTable:
             GraphRefusedError: The compile mode or the budget does not allow it.
         """
         with self._lock:
-            graph = self._graph(signature)
+            # A refused graph is not kept: exact sizes are endless.
+            graph = self._graphs.get(signature) or Graph(signature)
             if graph.state is GraphState.QUEUED:
                 # It goes behind the graphs that are already urgent.
                 if urgent and not self._queued[signature]:
@@ -127,13 +128,15 @@ class GraphTable:
             ):
                 return graph
             self._check(signature, self._counted())
+            self._graphs[signature] = graph
             if graph.state is GraphState.COLD:
                 graph.error = ""
             if graph.program is None:
                 graph.program = self._build(signature)
             self._queued[signature] = urgent
             self._move(graph, GraphState.QUEUED)
-            self._work_there.notify()
+            # Others than compile threads wait, too: `remove` and `stop`.
+            self._work_there.notify_all()
         self._on_change()
         return graph
 

@@ -58,7 +58,9 @@ from shaperouter_service.serving.transcription.recording_memory import Recording
 from shaperouter_service.serving.transcription.service import TranscriptionService
 from shaperouter_service.supervision import WorkerProcesses
 from shaperouter_service.system.drain import Drain
-from shaperouter_service.system.process import raise_descriptor_limit
+from shaperouter_service.system.process import (
+    prepare_process,
+)
 from shaperouter_service.telemetry.auth import AuthMetrics
 from shaperouter_service.telemetry.fleet import FleetMetrics
 from shaperouter_service.telemetry.grpc_calls import CallMetrics
@@ -91,7 +93,7 @@ async def run_router(
     Raises:
         StartupError: A port, a tokenizer, a certificate or the file of tokens is unusable.
     """
-    raise_descriptor_limit()
+    prepare_process()
     stop = stop or stop_signal()
     registry = make_registry("serve" if config.own_workers else "router")
     catalog = Catalog([model.name for model in config.models], config.aliases)

@@ -22,7 +22,11 @@ from shaperouter_service.rpc.tls import ServerTls
 from shaperouter_service.rpc.unix_sockets import claimed
 from shaperouter_service.system.background import in_background
 from shaperouter_service.system.drain import Drain
-from shaperouter_service.system.process import EXIT_DEFECT, exit_with_parent, raise_descriptor_limit
+from shaperouter_service.system.process import (
+    EXIT_DEFECT,
+    exit_with_parent,
+    prepare_process,
+)
 from shaperouter_service.system.sizes import format_size
 from shaperouter_service.telemetry.metrics_server import make_registry, serve_metrics
 from shaperouter_service.telemetry.tracing import end_tracing
@@ -80,7 +84,7 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
     """
     if config.exit_with_parent:
         exit_with_parent()
-    raise_descriptor_limit()
+    prepare_process()
     stop = stop_signal()
     changes = Changes(asyncio.get_running_loop())
     drain = Drain()

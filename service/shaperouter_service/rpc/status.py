@@ -1,5 +1,6 @@
 """Conversion of errors to gRPC statuses with `google.rpc` details, and back."""
 
+from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
 import grpc
@@ -14,6 +15,8 @@ from shaperouter_service.errors import Code, RelayedError, ServiceError, Violati
 DOMAIN = "shaperouter"
 # Key of the trailing metadata that names the request.
 REQUEST_ID_KEY = "x-request-id"
+# Maximum characters of all violations in an error's details.
+_VIOLATION_CHARACTERS = 3000
 _DETAILS_KEY = "grpc-status-details-bin"
 _GRPC_CODES = {code: grpc.StatusCode[code.name] for code in Code}
 
@@ -32,7 +35,7 @@ def to_status(error: ServiceError, request_id: str = "") -> status_pb2.Status:
     if error.violations:
         violations = [
             error_details_pb2.BadRequest.FieldViolation(field=v.field, description=v.description)
-            for v in error.violations
+            for v in _that_fit(error.violations)
         ]
         details.append(error_details_pb2.BadRequest(field_violations=violations))
     if error.retry_after is not None:
@@ -45,6 +48,16 @@ def to_status(error: ServiceError, request_id: str = "") -> status_pb2.Status:
     for detail in details:
         status.details.add().Pack(detail)
     return status
+
+
+def _that_fit(violations: Iterable[Violation]) -> Iterator[Violation]:
+    """The first violations, as many as a header of 8 KB has room for beside the message."""
+    left = _VIOLATION_CHARACTERS
+    for violation in violations:
+        left -= len(violation.field) + len(violation.description)
+        if left < 0:
+            return
+        yield violation
 
 
 def from_call(error: aio.AioRpcError) -> RelayedError:

@@ -266,11 +266,12 @@ class Repository:
             await self._fleet.meet_workers()
             yield
 
-    def unloaded(self) -> list[str]:
+    async def unloaded(self) -> list[str]:
         """The models in the repository that are not served, by their locations."""
         if self._directory is None:
             return []
-        return [each for each in locations_in(self._directory) if each not in self._revisions.names]
+        locations = await asyncio.to_thread(locations_in, self._directory)
+        return [each for each in locations if each not in self._revisions.names]
 
     def progress(self, name: str) -> str:
         """What workers are doing to load a model, for people; empty if none loads it."""
@@ -284,6 +285,9 @@ class Repository:
             StartupError: A revision is not in this router's repository, or its tokenizer is
                 unusable.
         """
+        # Kept here until all are loaded: another deployment that is prepared meanwhile would forget
+        # them as unused.
+        loaded = {}
         for revision in deployment.revisions:
             if revision.model not in self._tokenizers:
                 if self._directory is None:
@@ -291,8 +295,9 @@ class Repository:
                 directory = await asyncio.to_thread(
                     locate_below, self._directory, revision.location
                 )
-                tokenizer = await asyncio.to_thread(load_tokenizer, directory)
-                self._tokenizers[revision.model] = tokenizer
+                loaded[revision.model] = await asyncio.to_thread(load_tokenizer, directory)
+        self._tokenizers.update(loaded)
+        for revision in deployment.revisions:
             if revision.digest:
                 self._metrics.revisions.begin(deployment.name, revision.digest)
         if deployment.revisions:

@@ -1,16 +1,25 @@
 """This process: its exit codes, its priority, its file descriptors and its parent."""
 
+import contextlib
 import os
 import resource
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+import structlog
+
 T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
 
 # EX_SOFTWARE of sysexits.h: a defect; the process should be started again.
 EXIT_DEFECT = 70
+
+# Seconds within which a thread begins, also on a busy machine.
+BEGIN_SECONDS = 10.0
 
 # EX_CONFIG of sysexits.h: starting again helps only after a change of configuration.
 EXIT_CONFIG = 78
@@ -62,6 +71,36 @@ def max_connections() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = ENOUGH_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
     return max(limit - RESERVED_DESCRIPTORS, limit // 2)
+
+
+def prepare_process() -> None:
+    """What a process that serves does first."""
+    raise_descriptor_limit()
+    exit_if_threads_cannot_begin()
+
+
+def exit_if_threads_cannot_begin() -> None:
+    """Ends this process if a thread does not begin.
+
+    Without memory, Python's new thread ends before it can say that it has begun. Whoever starts it
+    then waits for that forever, also when there is memory again.
+    """
+    threading.Thread(target=_watch_beginnings, name="beginnings", daemon=True).start()
+
+
+def _watch_beginnings() -> None:
+    known: set[threading.Thread] = set()
+    while True:
+        time.sleep(BEGIN_SECONDS)
+        with contextlib.suppress(MemoryError):
+            # A thread has an identity once it has begun.
+            waited_for = {each for each in threading.enumerate() if each.ident is None}
+            if waited_for & known:
+                try:
+                    log.critical("ended: a thread could not begin, most likely without memory")
+                finally:
+                    os._exit(EXIT_DEFECT)
+            known = waited_for
 
 
 def exit_with_parent() -> None:

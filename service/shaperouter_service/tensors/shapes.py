@@ -15,15 +15,19 @@ MAX_TENSOR_BYTES = 32 * 2**20
 BYTES_OF_OBJECT = 8
 
 
+def element_bytes(dtype: DType) -> int:
+    """Bytes that an element counts as."""
+    return BYTES_OF_OBJECT if dtype is DType.BYTES else dtype.numpy.itemsize
+
+
 def shape_fault(shape: Sequence[int], dtype: DType) -> str | None:
     """What is wrong with a shape from a caller, if anything."""
     if len(shape) > MAX_DIMENSIONS:
         return f"shape must have at most {MAX_DIMENSIONS} dimensions, got {len(shape)}"
     if any(size < 0 for size in shape):
         return f"shape must have no negative size, got {list(shape)}"
-    size = BYTES_OF_OBJECT if dtype is DType.BYTES else dtype.numpy.itemsize
     # A size of 0 does not make the others small: arrays check the product of the rest.
-    due = math.prod(max(1, each) for each in shape) * size
+    due = math.prod(max(1, each) for each in shape) * element_bytes(dtype)
     if due > MAX_TENSOR_BYTES:
         return (
             f"must have at most {MAX_TENSOR_BYTES} bytes, got {due} ({dtype} of the shape "

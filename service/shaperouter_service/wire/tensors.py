@@ -86,11 +86,11 @@ def _faults(message: inference_pb2.Tensor) -> Iterator[str]:
         yield f"dtype must be one of DataType, got {message.dtype}"
         return
     shape = list(message.shape)
-    if any(size < 0 for size in shape):
-        yield f"shape must have no negative size, got {shape}"
-        return
     if len(shape) > MAX_DIMENSIONS:
         yield f"shape must have at most {MAX_DIMENSIONS} dimensions, got {len(shape)}"
+        return
+    if any(size < 0 for size in shape):
+        yield f"shape must have no negative size, got {shape}"
         return
     # NumPy refuses shapes whose other sizes it cannot count, even if one size is 0.
     if math.prod(filter(None, shape)) > _MAX_ELEMENTS:

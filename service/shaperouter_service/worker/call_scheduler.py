@@ -24,7 +24,6 @@ from shaperouter_service.errors import (
     CallFailedError,
     InvalidRequestError,
     ServiceError,
-    StoppingError,
     Violation,
     shortened,
 )
@@ -109,28 +108,33 @@ class CallScheduler:
         self._recorder = recorder
         self._lock = threading.Lock()
         self._queue = CallQueue(model.name, queue_limit)
-        self._draining = False
+        # Why it accepts no further calls, if it does not.
+        self._refusal: ServiceError | None = None
 
     def submit(self, call: Call) -> None:
         """Queues a call.
 
         Raises:
             QueueFullError: There is no room.
-            StoppingError: The worker is draining.
+            ServiceError: It is draining, for the reason of `drain`.
         """
         with self._lock:
-            if self._draining:
-                raise StoppingError
+            if self._refusal is not None:
+                raise self._refusal.with_traceback(None)
             self._queue.put(call)
 
     def cancel(self, call: Call) -> None:
         """Drops a call, unless it is being computed or has ended."""
         call.cancelled = True
 
-    def drain(self) -> None:
-        """Stops accepting calls, and returns the calls that have not begun."""
+    def drain(self, reason: ServiceError) -> None:
+        """Stops accepting calls, and returns the calls that have not begun.
+
+        Args:
+            reason: The error of both.
+        """
         with self._lock:
-            self._draining = True
+            self._refusal = reason
 
     @property
     def waiting(self) -> int:
@@ -179,12 +183,13 @@ class CallScheduler:
         now = time.monotonic()
         with self._lock:
             dropped = self._queue.drop(lambda call: call.cancelled)
-            draining = self._draining
-            returned = self._queue.drop(lambda call: not call.taken) if draining else []
+            refusal = self._refusal
+            returned = [] if refusal is None else self._queue.drop(lambda call: not call.taken)
         for call in dropped:
             call.resume(now)
-        for call in returned:
-            self._fail(call, StoppingError())
+        if refusal is not None:
+            for call in returned:
+                self._fail(call, refusal)
 
     def idle(self) -> bool:
         """Makes a padding check, if one is due; for times when the device has nothing else to do.

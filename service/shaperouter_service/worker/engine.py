@@ -11,7 +11,12 @@ import tensorflow as tf
 
 from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.decoding import enter_thread
-from shaperouter_service.errors import GraphRefusedError, StartupError
+from shaperouter_service.errors import (
+    GraphRefusedError,
+    ModelUnloadingError,
+    StartupError,
+    StoppingError,
+)
 from shaperouter_service.graphs import CompileBudget, GraphTable, LoweringProcess
 from shaperouter_service.kernels import choose
 from shaperouter_service.models import (
@@ -293,9 +298,9 @@ class Engine:
     def drain(self) -> None:
         """Stops accepting runs and returns the queued ones; runs with a slot continue."""
         for lane in self._models.lanes.values():
-            lane.drain()
+            lane.drain(StoppingError())
         for scheduler in self._models.calls.values():
-            scheduler.drain()
+            scheduler.drain(StoppingError())
         self._thread.wake()
 
     def load(self, name: str, directory: Path, digest: str) -> WarmUp:
@@ -358,7 +363,7 @@ class Engine:
         TensorFlow keeps the compiled graphs, without the weights.
         """
         for scheduler in self._models.schedulers_of(name):
-            scheduler.drain()
+            scheduler.drain(ModelUnloadingError(name))
         self._thread.wake()
         while self._models.is_used(name):
             time.sleep(UNLOAD_INTERVAL)
@@ -399,7 +404,7 @@ class Engine:
             worker=worker,
             incarnation=incarnation,
             device=self._device,
-            models=[self.model(name) for name in self._models.names],
+            models=self._models.descriptions(),
             graphs=self._report_graphs(worker),
             lanes=[report_lane(scheduler) for scheduler in self._models.lanes.values()],
             call_queues=[scheduler.report() for scheduler in self._models.calls.values()],

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import threading
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -58,6 +59,8 @@ class ModelTable:
         self._recorder = recorder
         self._watchdog = watchdog
         self._kernels = kernels or ""
+        # Held while the mappings change, and while all models are described by them.
+        self._lock = threading.Lock()
         self._models: dict[str, Model] = {}
         self._call_models: dict[str, CallModel] = {}
         self._needs: dict[str, MemoryNeed] = {}
@@ -69,17 +72,19 @@ class ModelTable:
 
     def add(self, loaded: LoadedModels) -> None:
         """Serves further models; the table of graphs and the programs must know them already."""
-        self._models = {**self._models, **loaded.models}
-        self._call_models = {**self._call_models, **loaded.call_models}
-        self._needs = {**self._needs, **loaded.needs}
-        self._loaded = {**self._loaded, **dict.fromkeys(loaded.digesting, loaded)}
         for name, model in loaded.models.items():
             if not model.family.max_source_length:
                 self.prefixes.add(name)
-        self.ladders = {**self.ladders, **loaded.ladders}
-        self.lanes = {**self.lanes, **self._make_lanes(loaded)}
-        made = {name: self._make_scheduler(model) for name, model in loaded.call_models.items()}
-        self.calls = {**self.calls, **made}
+        lanes = self._make_lanes(loaded)
+        calls = {name: self._make_scheduler(model) for name, model in loaded.call_models.items()}
+        with self._lock:
+            self._models = {**self._models, **loaded.models}
+            self._call_models = {**self._call_models, **loaded.call_models}
+            self._needs = {**self._needs, **loaded.needs}
+            self._loaded = {**self._loaded, **dict.fromkeys(loaded.digesting, loaded)}
+            self.ladders = {**self.ladders, **loaded.ladders}
+            self.lanes = {**self.lanes, **lanes}
+            self.calls = {**self.calls, **calls}
 
     def remove(self, name: str) -> None:
         """Stops serving a model; it must have no runs and no calls."""
@@ -87,11 +92,12 @@ class ModelTable:
         def others(known: dict[str, T]) -> dict[str, T]:
             return {model: value for model, value in known.items() if model != name}
 
-        self.lanes = {key: lane for key, lane in self.lanes.items() if key[0] != name}
+        with self._lock:
+            self.lanes = {key: lane for key, lane in self.lanes.items() if key[0] != name}
+            self.calls, self.ladders = others(self.calls), others(self.ladders)
+            self._models, self._call_models = others(self._models), others(self._call_models)
+            self._needs, self._loaded = others(self._needs), others(self._loaded)
         self.prefixes.remove(name)
-        self.calls, self.ladders = others(self.calls), others(self.ladders)
-        self._models, self._call_models = others(self._models), others(self._call_models)
-        self._needs, self._loaded = others(self._needs), others(self._loaded)
 
     @property
     def names(self) -> list[str]:
@@ -135,12 +141,21 @@ class ModelTable:
             raise UnknownModelError(model, list(self.calls))
         return self.calls[model]
 
+    def descriptions(self) -> list[ServedModel]:
+        """Describes all models."""
+        with self._lock:
+            return [self._describe(name) for name in self.names]
+
     def describe(self, name: str) -> ServedModel:
         """Describes a model.
 
         Raises:
             UnknownModelError: The model is not loaded.
         """
+        with self._lock:
+            return self._describe(name)
+
+    def _describe(self, name: str) -> ServedModel:
         if name in self.calls:
             ladders = self.calls[name].covers.ladders
             model = describe_call_model(self._call_models[name], ladders, kernels=self._kernels)
@@ -159,7 +174,8 @@ class ModelTable:
             if isinstance(scheduler, CallScheduler):
                 if scheduler.report().calls:
                     return True
-            elif scheduler.active_slots or scheduler.queued:
+            # In this order, because an admitted run has a slot before it leaves the queue.
+            elif scheduler.queued or scheduler.active_slots:
                 return True
         return False
 

@@ -175,7 +175,10 @@ class PrefixCache:
     def _keep(
         self, model: str, keys: Sequence[bytes], caches: Caches, row: int, drafted: int
     ) -> None:
-        found = self._models[model]
+        found = self._models.get(model)
+        if found is None:
+            # The model was removed right after the run had ended.
+            return
         parent: _Block | None = None
         pinned = set(keys)
         uncopied: dict[int, _Block] = {}

@@ -31,7 +31,7 @@ from shaperouter_service.decoding import (
     DecodeProgram,
     Logprobs,
 )
-from shaperouter_service.errors import ServiceError, StoppingError
+from shaperouter_service.errors import ServiceError
 from shaperouter_service.generation.run_events import FinishReason
 from shaperouter_service.graphs import Graph, GraphTable
 from shaperouter_service.models import Model
@@ -139,7 +139,8 @@ class LaneScheduler:
         self._recorder = recorder
         self._lock = threading.Lock()
         self._queue = FairQueue(model.name, queue_limit)
-        self._draining = False
+        # Why it accepts no further runs, if it does not.
+        self._refusal: ServiceError | None = None
         self._lengths = LengthEstimator()
         # The runs that have a slot, in order of admission.
         self._runs: list[Run] = []
@@ -161,11 +162,11 @@ class LaneScheduler:
 
         Raises:
             QueueFullError: There is no room.
-            StoppingError: The lane is draining.
+            ServiceError: The lane is draining, for the reason of `drain`.
         """
         with self._lock:
-            if self._draining:
-                raise StoppingError
+            if self._refusal is not None:
+                raise self._refusal.with_traceback(None)
             self._queue.put(run)
 
     @property
@@ -179,10 +180,14 @@ class LaneScheduler:
         """Drops a run at the next chunk boundary, unless it has ended."""
         run.cancelled = True
 
-    def drain(self) -> None:
-        """Stops accepting runs and returns the queued ones; runs with a slot continue."""
+    def drain(self, reason: ServiceError) -> None:
+        """Stops accepting runs and returns the queued ones; runs with a slot continue.
+
+        Args:
+            reason: The error of both.
+        """
         with self._lock:
-            self._draining = True
+            self._refusal = reason
 
     @property
     def queued(self) -> int:
@@ -251,11 +256,12 @@ class LaneScheduler:
 
     def _return_queued(self) -> None:
         with self._lock:
-            if not self._draining:
+            refusal = self._refusal
+            if refusal is None:
                 return
             waiting = self._queue.take_all()
         for run in waiting:
-            self._fail(run, StoppingError())
+            self._fail(run, refusal)
 
     # --- Admission ---------------------------------------------------------------------------
 
@@ -277,11 +283,12 @@ class LaneScheduler:
                 self._fail(run, missing)
                 continue
             with self._lock:
+                # Never in neither of both, or its model could be unloaded.
+                self._runs.append(run)
                 self._queue.start(run)
             run.resume(now)
             run.timings.admitted = now
             run.phase = Phase.ENCODE if run.has_source else Phase.PREFILL
-            self._runs.append(run)
             self._record(run)
 
     def _record(self, run: Run) -> None:

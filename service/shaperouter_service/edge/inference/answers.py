@@ -61,11 +61,12 @@ class _Answer:
         self._texts: list[str] = []
         self._tokens: list[int] = []
         self._logprobs: list[float] = []
-        self._begin(asked.request.options.get("num_return_sequences", 1))
+        # Begun with the first piece: before, nobody has checked how many they are.
+        self._sequences = asked.request.options.get("num_return_sequences", 1)
 
     def add(self, delta: Delta) -> None:
         """Adds a piece of a sequence."""
-        self._begin(delta.sequence + 1)
+        self._begin(self._sequences)
         self._texts[delta.sequence] += delta.text
         self._tokens[delta.sequence] += len(delta.token_ids)
         self._logprobs[delta.sequence] += sum(each.logprob for each in delta.logprobs)

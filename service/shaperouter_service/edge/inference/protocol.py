@@ -82,13 +82,13 @@ class OpenInference:
             model_stats=[statistics(each, totals[each]) for each in names if each in totals]
         )
 
-    def index(self, *, only_ready: bool) -> pb.RepositoryIndexResponse:
+    async def index(self, *, only_ready: bool) -> pb.RepositoryIndexResponse:
         """Lists the models, and those of the repository that are not loaded."""
         loaded = {model.name: model for model in self._core.models.loaded()}
         entries = [index_entry(name, loaded.get(name)) for name in self._core.models.names]
         entries += [
             unloaded_entry(name, self._core.repository.progress(name))
-            for name in self._core.repository.unloaded()
+            for name in await self._core.repository.unloaded()
         ]
         return pb.RepositoryIndexResponse(
             models=[each for each in entries if each.state == "READY" or not only_ready]

@@ -15,6 +15,7 @@ from shaperouter_service.edge.tfserving.stubs.tensorflow_serving.apis.regression
     RegressionResult,
 )
 from shaperouter_service.errors import InvalidRequestError, Violation
+from shaperouter_service.tensors.shapes import MAX_TENSOR_BYTES
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -23,13 +24,18 @@ def serialized_examples(given: Input) -> Array:
     """The examples of a request, serialized, with the features of their context.
 
     Raises:
-        InvalidRequestError: There are none.
+        InvalidRequestError: There are none, or their context is too large for so many.
     """
     has_context = given.WhichOneof("kind") == "example_list_with_context"
     with_context = given.example_list_with_context
     examples = with_context.examples if has_context else given.example_list.examples
     if not examples:
         description = "must have at least 1 example, got 0"
+        raise InvalidRequestError(Violation(field="input", description=description))
+    # A context is in the request once, and in each example here.
+    if (due := len(examples) * with_context.context.ByteSize()) > MAX_TENSOR_BYTES:
+        rule = f"context must take at most {MAX_TENSOR_BYTES} bytes, once for each example"
+        description = f"{rule}, got {due} for {len(examples)} examples"
         raise InvalidRequestError(Violation(field="input", description=description))
     rows = np.empty(len(examples), np.object_)
     for index, example in enumerate(examples):

@@ -16,7 +16,7 @@ from shaperouter_service.edge.tfserving.stubs.tensorflow.core.framework.tensor_s
 from shaperouter_service.edge.tfserving.stubs.tensorflow.core.framework.types_pb2 import DataType
 from shaperouter_service.errors import InvalidRequestError, Violation, shortened
 from shaperouter_service.tensors.dtypes import DType
-from shaperouter_service.tensors.shapes import shape_fault
+from shaperouter_service.tensors.shapes import MAX_TENSOR_BYTES, element_bytes, shape_fault
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -81,17 +81,21 @@ def tensors_from_messages(messages: Mapping[str, TensorProto]) -> dict[str, Arra
         InvalidRequestError: A data type is not served, or the elements do not fit data type and
             shape. Nothing is allocated for such a tensor.
     """
+    violations = [
+        _violation(name, fault) for name, message in messages.items() for fault in _faults(message)
+    ]
+    # A value can stand for any number of elements, in each of many tensors.
+    if not violations and (due := sum(map(_due_bytes, messages.values()))) > MAX_TENSOR_BYTES:
+        description = f"must have at most {MAX_TENSOR_BYTES} bytes together, got {due}"
+        violations.append(Violation(field="inputs", description=description))
+    if violations:
+        raise InvalidRequestError(*violations)
     arrays: dict[str, Array] = {}
-    violations: list[Violation] = []
     for name, message in messages.items():
-        faults = [*_faults(message)]
-        if not faults:
-            try:
-                arrays[name] = _array(message)
-            except ValueError as error:
-                faults.append(str(error))
-        field = f"inputs.{shortened(name, _SHOWN)}"
-        violations.extend(Violation(field=field, description=fault) for fault in faults)
+        try:
+            arrays[name] = _array(message)
+        except ValueError as error:
+            violations.append(_violation(name, str(error)))
     if violations:
         raise InvalidRequestError(*violations)
     return arrays
@@ -107,6 +111,15 @@ def tensor_to_message(array: Array) -> TensorProto:
         array = array.view(np.uint16)
     getattr(message, form.field).extend(array.ravel().tolist())
     return message
+
+
+def _violation(name: str, fault: str) -> Violation:
+    return Violation(field=f"inputs.{shortened(name, _SHOWN)}", description=fault)
+
+
+def _due_bytes(message: TensorProto) -> int:
+    """Bytes of the elements of a tensor without faults."""
+    return math.prod(_shape(message)) * element_bytes(_FROM_MESSAGE[message.dtype])
 
 
 def _faults(message: TensorProto) -> Iterator[str]:

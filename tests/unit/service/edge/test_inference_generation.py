@@ -1,13 +1,17 @@
 """Requests to generate over Open Inference, in all the forms that clients send them in."""
 
+import asyncio
 import json
 import math
+import tracemalloc
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import numpy as np
 import pytest
 
 from harness.open_inference import infer_request
+from shaperouter_service.edge.inference.answers import answers
 from shaperouter_service.edge.inference.generation_inputs import OUTPUTS
 from shaperouter_service.edge.inference.generation_request import (
     Generation,
@@ -16,6 +20,7 @@ from shaperouter_service.edge.inference.generation_request import (
 from shaperouter_service.edge.inference.grpc.messages import request_from_message
 from shaperouter_service.edge.inference.stubs.grpc_service_pb2 import ModelInferRequest
 from shaperouter_service.errors import InvalidRequestError, Violation
+from shaperouter_service.generation.events import GenerationEvent
 from shaperouter_service.generation.option import EarlyStopping
 
 
@@ -39,6 +44,22 @@ def faults(**given: Any) -> list[str]:
     with pytest.raises(InvalidRequestError) as caught:
         read_message(infer_request(**given))
     return [f"{each.field}: {each.description}" for each in caught.value.violations]
+
+
+def test_sequences_take_no_memory_before_they_begin() -> None:
+    async def nothing() -> AsyncGenerator[GenerationEvent, None]:
+        for event in ():
+            yield event
+
+    async def read_all() -> int:
+        return len([each async for each in answers(read(n=10_000_000), nothing())])
+
+    tracemalloc.start()
+    try:
+        assert asyncio.run(read_all()) == 0
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
 
 
 # Where values come from.

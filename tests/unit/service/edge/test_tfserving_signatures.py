@@ -91,6 +91,14 @@ def test_every_example_has_the_features_of_its_context() -> None:
     assert Example.FromString(row) == example(a=1, b=2)
 
 
+def test_a_context_that_is_too_large_for_so_many_examples_is_refused() -> None:
+    large = Example()
+    large.features.feature["b"].bytes_list.value.append(bytes(2**20))
+    context = {"examples": [Example()] * 32, "context": large}
+    with pytest.raises(InvalidRequestError, match=r"input: context must take.*for 32 examples"):
+        serialized_examples(Input(example_list_with_context=context))
+
+
 @pytest.mark.parametrize("given", [Input(), Input(example_list={})])
 def test_no_examples_are_refused(given: Input) -> None:
     with pytest.raises(InvalidRequestError, match="input: must have at least 1 example, got 0"):

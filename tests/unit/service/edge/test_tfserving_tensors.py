@@ -55,6 +55,13 @@ def test_bytes_survive(values: list[bytes]) -> None:
     assert read(tensor_to_message(array)).tolist() == values
 
 
+def test_many_tensors_of_repeated_values_are_refused_before_anything_is_allocated() -> None:
+    message = message_of("DT_FLOAT", [2**22], float_val=[1.0])
+    with pytest.raises(InvalidRequestError, match=r"inputs: must have at most \d+ bytes together"):
+        tensors_from_messages({f"x{index}": message for index in range(3)})
+    assert tensors_from_messages({"x": message, "y": message}).keys() == {"x", "y"}
+
+
 def test_answers_have_the_fields_that_clients_read() -> None:
     assert tensor_to_message(np.float32([[1.5]])).float_val == [1.5]
     assert tensor_to_message(np.int8([1])).int_val == [1]

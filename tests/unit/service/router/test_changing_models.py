@@ -19,11 +19,12 @@ from harness.fake_model import SLOTS, describe_model
 from shaperouter.v1 import model_pb2
 from shaperouter_service.edge.inference.stubs.grpc_service_pb2 import RepositoryIndexRequest
 from shaperouter_service.edge.inference.stubs.grpc_service_pb2_grpc import GRPCInferenceServiceStub
-from shaperouter_service.errors import StartupError
+from shaperouter_service.errors import ModelUnloadingError, StartupError
 from shaperouter_service.routing.deployments import Target
 from shaperouter_service.serving import repository, rollout
 
 if TYPE_CHECKING:
+    from harness.fake_events import Step
     from harness.fake_worker import FakeWorker
     from harness.router import Play, Router
 
@@ -375,6 +376,25 @@ def test_a_worker_that_is_stopped_while_it_loads_leaves_the_load_to_the_others(
         await workers[0].drain()
         await until(lambda: router.metric("workers") == 1)
         assert (await loading).ready_workers == 1
+
+    play(scenario, workers=2, settings=settings)
+
+
+def test_a_worker_that_frees_a_model_stays_while_others_take_its_runs(
+    play: Play, settings: dict[str, Any]
+) -> None:
+    async def scenario(router: Router, *workers: FakeWorker) -> None:
+        asked: list[str] = []
+
+        def script_of(worker: FakeWorker) -> list[Step]:
+            asked.append(worker.name)
+            return [ModelUnloadingError("tiny")] if worker.name == asked[0] else worker.script
+
+        for worker in workers:
+            worker.script_of = lambda _, worker=worker: script_of(worker)
+        completion = (await router.generate(model="tiny")).completion
+        assert asked == [asked[0], completion.worker]
+        assert (router.metric("workers"), router.metric("workers_lost_total")) == (2, 0)
 
     play(scenario, workers=2, settings=settings)
 

@@ -95,6 +95,12 @@ def test_documents_are_ranked_by_their_scores(http: Any) -> None:
         (EMBEDDINGS, {"input": []}, "input", "must be a text or a list of texts, got []"),
         (EMBEDDINGS, {"input": [1, 2]}, "input", "got [1, 2]"),
         (EMBEDDINGS, {"input": "graphs " * 60}, "input[0]", "must have at most"),
+        (
+            RERANK,
+            {"query": "q" * 100_000, "documents": ["d"] * 1000},
+            "query",
+            "once for each document, got 100000000 for 1000 documents",
+        ),
         (EMBEDDINGS, {"encoding_format": "int8"}, "encoding_format", "'float' or 'base64'"),
         (EMBEDDINGS, {"dimensions": 3}, "dimensions", "is not supported, got 3"),
         (EMBEDDINGS, {"unheard": 3}, "unheard", "is unknown"),

@@ -23,6 +23,7 @@ from shaperouter_service.errors import (
     InvalidRequestError,
     ModelLoadingError,
     ModelNotLoadedError,
+    ModelUnloadingError,
     NotOperatorError,
     NoWorkerInTimeError,
     OtherChangeError,
@@ -100,6 +101,13 @@ ERRORS: list[tuple[ServiceError, int, str, float | None, list[str]]] = [
         "MODEL_NOT_LOADED",
         None,
         ["gpt2 was not loaded", "nothing has changed", "worker-0: no memory"],
+    ),
+    (
+        ModelUnloadingError("gpt2"),
+        code_pb2.RESOURCE_EXHAUSTED,
+        "MODEL_UNLOADING",
+        1.0,
+        ["gpt2 is being unloaded"],
     ),
     (OtherChangeError("gpt2"), code_pb2.ABORTED, "OTHER_CHANGE", None, ["gpt2", "another call"]),
     (
@@ -313,6 +321,15 @@ def test_bad_request_lists_every_violation() -> None:
     assert [(v.field, v.description) for v in bad_request.field_violations] == [
         (v.field, v.description) for v in VIOLATIONS
     ]
+
+
+def test_many_violations_fit_into_a_header() -> None:
+    many = [Violation(field=f"inputs.{n}", description=200 * "x") for n in range(1000)]
+    status = to_status(InvalidRequestError(*many))
+    (bad_request,) = details(status, error_details_pb2.BadRequest)
+    assert bad_request.field_violations[0].field == "inputs.0"
+    assert status.message.endswith("and 992 more")
+    assert status.ByteSize() < 6000
 
 
 def test_only_invalid_requests_carry_bad_request() -> None:

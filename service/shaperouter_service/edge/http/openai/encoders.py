@@ -17,6 +17,7 @@ from shaperouter_service.generation.limits import MAX_TEXT_REQUEST_BYTES
 from shaperouter_service.inference.calls import InferenceRequest, InferenceResult
 from shaperouter_service.serving.call import Call
 from shaperouter_service.serving.inference.service import InferenceService
+from shaperouter_service.tensors.shapes import MAX_TENSOR_BYTES
 
 # The tensors of text encoders.
 TEXT, TEXT_PAIR, EMBEDDING, SCORES = "text", "text_pair", "embedding", "scores"
@@ -53,6 +54,9 @@ class Encoders:
         query, documents = fields.text("query"), _documents(fields)
         if not query:
             fields.refuse("query", "is required")
+        elif (due := len(query.encode()) * len(documents)) > MAX_TENSOR_BYTES:
+            rule = f"must take at most {MAX_TENSOR_BYTES} bytes, once for each document"
+            fields.refuse("query", f"{rule}, got {due} for {len(documents)} documents")
         top = fields.count("top_n")
         if top is not None and top < 1:
             fields.refuse("top_n", f"must be at least 1, got {top}")

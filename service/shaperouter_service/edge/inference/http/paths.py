@@ -106,7 +106,7 @@ class Answers:
         fields.end()
         if violations:
             raise InvalidRequestError(*violations)
-        index = self._protocol.index(only_ready=only_ready)
+        index = await self._protocol.index(only_ready=only_ready)
         return JSONResponse([json_of(model) for model in index.models])
 
     async def load(self, request: Request, call: Call) -> Response:

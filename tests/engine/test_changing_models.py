@@ -1,0 +1,70 @@
+"""An engine loads and frees models while it serves others."""
+
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.engine import GOLDENS, Bench, few_rungs
+from shaperouter_service.checkpoints.digest import model_digest
+from shaperouter_service.compile_cache import CompileCache
+from shaperouter_service.errors import ModelUnloadingError
+from shaperouter_service.worker.scheduler import LaneScheduler
+
+SERVED, COMING = "gpt2-odd-heads", "gpt2-untied"
+DIRECTORY = GOLDENS / COMING
+
+
+@pytest.fixture
+def bench(kept_compilations: CompileCache) -> Bench:
+    models = {SERVED: GOLDENS / SERVED}
+    return Bench(models, ladders=few_rungs, compile_cache=kept_compilations)
+
+
+def load(bench: Bench, directory: Path = DIRECTORY) -> None:
+    bench.engine.load(COMING, directory, model_digest(directory))
+
+
+@pytest.fixture
+def _often_switched() -> Iterator[None]:
+    """Threads take turns as often as they can, so that races show."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("_often_switched")
+def test_each_snapshot_describes_whole_models_while_some_come_and_go(bench: Bench) -> None:
+    ended = threading.Event()
+
+    def change() -> None:
+        try:
+            for _ in range(5):
+                load(bench)
+                bench.engine.unload(COMING)
+        finally:
+            ended.set()
+
+    changing = threading.Thread(target=change)
+    changing.start()
+    seen = set()
+    while not ended.is_set():
+        models = bench.engine.snapshot("worker-0", "1").models
+        seen.add(tuple(model.name for model in models))
+    changing.join()
+    assert seen == {(SERVED,), (SERVED, COMING)}
+
+
+def test_a_model_that_is_freed_returns_its_waiting_runs_for_other_workers(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(bench)
+    monkeypatch.setattr(LaneScheduler, "admit", lambda _: None)
+    waiting = bench.submit(COMING, [1], max_new_tokens=2)
+    bench.engine.unload(COMING)
+    with pytest.raises(ModelUnloadingError, match=f"model {COMING} is being unloaded"):
+        waiting.wait()
+    assert not bench.defects
