@@ -9,7 +9,7 @@ from typing import Any
 from shaperouter_service.fleet.link import Loss, RunInterruptedError
 from shaperouter_service.generation.run_events import RunCompletion, RunEvent
 from shaperouter_service.generation.run_request import RunRequest
-from shaperouter_service.routing.deployments import Orders
+from shaperouter_service.routing.deployments import Deployment, Orders
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.snapshots import Snapshot
 
@@ -92,9 +92,10 @@ class FakeLink:
         finally:
             self.runs.remove(run)
 
-    async def deploy(self, orders: Orders) -> None:
+    async def deploy(self, orders: Orders) -> list[Deployment]:
         self.orders.append(orders)
         await self.deploys.wait()
+        return []
 
     async def request_compile(self, signatures: Iterable[Signature]) -> Mapping[Signature, str]:
         return self.on_compile(list(signatures))

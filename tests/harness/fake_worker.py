@@ -371,7 +371,11 @@ class FakeWorker(Events, worker_pb2_grpc.WorkerServiceServicer):
             if public_name(model) in self._deployments:
                 self.models = [each for each in self.models if each.name != model]
         await self.make_first_graphs()
-        return worker_pb2.DeployResponse()
+        return worker_pb2.DeployResponse(deployments=self._deployments.values())
+
+    def learn(self, deployment: worker_pb2.Deployment) -> None:
+        """Takes a deployment from another router. This one hears of it with the next snapshot."""
+        self._deployments[deployment.name] = deployment
 
     async def _load(self, revision: worker_pb2.Revision) -> None:
         report = self._revisions[revision.model] = worker_pb2.RevisionReport(

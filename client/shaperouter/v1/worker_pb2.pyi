@@ -422,8 +422,10 @@ class DeployRequest(_message.Message):
     def __init__(self, router: _Optional[str] = ..., deployments: _Optional[_Iterable[_Union[Deployment, _Mapping]]] = ..., held: _Optional[_Iterable[_Union[Revision, _Mapping]]] = ...) -> None: ...
 
 class DeployResponse(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("deployments",)
+    DEPLOYMENTS_FIELD_NUMBER: _ClassVar[int]
+    deployments: _containers.RepeatedCompositeFieldContainer[Deployment]
+    def __init__(self, deployments: _Optional[_Iterable[_Union[Deployment, _Mapping]]] = ...) -> None: ...
 
 class StartTimes(_message.Message):
     __slots__ = ("import_seconds", "weights_seconds", "first_cover_seconds", "warm_seconds")

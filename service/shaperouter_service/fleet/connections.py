@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 
 import structlog
 
-from shaperouter_service.errors import NoWorkerInTimeError
+from shaperouter_service.errors import NoWorkerInTimeError, ServiceError
 from shaperouter_service.fleet.deadlines import worker_by
 from shaperouter_service.fleet.link import Loss, WorkerLink
 from shaperouter_service.fleet.losses import Losses
@@ -116,6 +116,24 @@ class Connections:
     def tell(self, deployment: Deployment) -> None:
         """Takes a deployment, which `deploying` follows and sends to workers."""
         self.catalog.revisions.tell([deployment])
+        self._notify()
+
+    async def learn_deployments(self) -> None:
+        """Asks all workers which deployments they know, which their snapshots tell a little later.
+
+        So this router knows of each change that another one has ended before.
+        """
+        orders = self.catalog.revisions.orders(self.router_id)
+        answers = await asyncio.gather(
+            *(link.deploy(orders) for link in self._workers), return_exceptions=True
+        )
+        for answer in answers:
+            if isinstance(answer, ServiceError):
+                # It is gone, or of a version that cannot load models at run time.
+                continue
+            if isinstance(answer, BaseException):
+                raise answer
+            self.catalog.revisions.tell(answer)
         self._notify()
 
     def end_changes(self) -> None:

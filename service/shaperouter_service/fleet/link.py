@@ -17,7 +17,7 @@ from shaperouter_service.fleet.run_stream import RunStream
 from shaperouter_service.generation.run_events import RunCompletion, RunEvent
 from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.inference.calls import WorkerCall, WorkerResult
-from shaperouter_service.routing.deployments import Orders
+from shaperouter_service.routing.deployments import Deployment, Orders
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.snapshots import Snapshot
 from shaperouter_service.rpc.heartbeat import (
@@ -34,7 +34,7 @@ from shaperouter_service.wire.calls import (
     worker_call_to_message,
     worker_result_from_message,
 )
-from shaperouter_service.wire.deployments import orders_to_message
+from shaperouter_service.wire.deployments import deployments_from_message, orders_to_message
 from shaperouter_service.wire.run_events import run_event_from_message
 from shaperouter_service.wire.run_requests import run_request_to_message
 from shaperouter_service.wire.signatures import signature_from_message, signature_to_message
@@ -346,14 +346,19 @@ class WorkerLink:
         response = await self._ask(self._stub.Want(request, timeout=ANSWER_TIMEOUT))
         return {signature_from_message(each.signature): each.reason for each in response.refused}
 
-    async def deploy(self, orders: Orders) -> None:
+    async def deploy(self, orders: Orders) -> list[Deployment]:
         """Tells the worker which models the service should have, without waiting for them.
+
+        Returns:
+            The newest deployments that the worker knows.
 
         Raises:
             WorkerLostError: The worker is gone, or does not answer.
             RelayedError: It refused.
         """
-        await self._ask(self._stub.Deploy(orders_to_message(orders), timeout=ANSWER_TIMEOUT))
+        message = orders_to_message(orders)
+        response = await self._ask(self._stub.Deploy(message, timeout=ANSWER_TIMEOUT))
+        return deployments_from_message(response)
 
     async def _ask(self, call: Awaitable[M]) -> M:
         """Waits for the answer to a request that a worker answers at once."""

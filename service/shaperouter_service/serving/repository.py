@@ -264,6 +264,7 @@ class Repository:
         """One change of a name at a time, once this router knows what has been loaded."""
         async with self._changing[name]:
             await self._fleet.meet_workers()
+            await self._rollout.caught_up(name)
             yield
 
     async def unloaded(self) -> list[str]:

@@ -1,5 +1,7 @@
 """Waiting until routers and workers have carried out a deployment."""
 
+import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable
 
@@ -19,6 +21,9 @@ from shaperouter_service.routing.snapshots import WorkerId
 # on a busy machine can silence it for longer than a connection lasts.
 RETURN_SECONDS = 30.0
 
+# Maximum seconds until a router has prepared for what another one has loaded.
+CATCH_UP_SECONDS = 10.0
+
 # Seconds between two checks of whether that time has passed.
 RETURN_INTERVAL = 1.0
 
@@ -33,7 +38,9 @@ class Rollout:
         self._prepare = prepare
 
     async def followed(self, deployment: Deployment) -> None:
-        """Waits until this router follows a deployment.
+        """Waits until this router follows a deployment, and all workers know it.
+
+        Then no router can change the name without knowing it, too; see `caught_up`.
 
         Raises:
             ModelNotLoadedError: This router cannot follow it.
@@ -47,9 +54,23 @@ class Rollout:
         self._fleet.tell(deployment)
         async for _ in self._fleet.changes():
             self._check_newest(deployment)
-            if self._revisions.deployment(deployment.name) == deployment:
+            if self._revisions.deployment(deployment.name) == deployment and all(
+                deployment in snapshot.deployments for snapshot in self._catalog.snapshots()
+            ):
                 return
         raise StoppingError
+
+    async def caught_up(self, name: str) -> None:
+        """Waits until this router follows the newest deployment of a name that workers know.
+
+        It gives up after `CATCH_UP_SECONDS`, as it may lack the files of that deployment.
+        """
+        await self._fleet.learn_deployments()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CATCH_UP_SECONDS):
+                async for _ in self._fleet.changes():
+                    if self._revisions.told(name) in (None, self._revisions.deployment(name)):
+                        return
 
     async def loaded(self, deployment: Deployment, revision: Revision) -> None:
         """Waits until every worker that should have a revision can serve it.

@@ -20,7 +20,7 @@ from shaperouter_service.wire.calls import (
     worker_call_from_message,
     worker_result_to_message,
 )
-from shaperouter_service.wire.deployments import orders_from_message
+from shaperouter_service.wire.deployments import deployments_to_message, orders_from_message
 from shaperouter_service.wire.run_events import run_event_to_message
 from shaperouter_service.wire.run_requests import run_request_from_message
 from shaperouter_service.wire.signatures import signature_from_message, signature_to_message
@@ -178,10 +178,10 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
     async def Deploy(  # noqa: N802 (gRPC's name)
         self, request: worker_pb2.DeployRequest, context: Any
     ) -> worker_pb2.DeployResponse:
-        """Takes a router's orders about models."""
+        """Takes a router's orders about models, and answers with all that are known."""
         self._repository.order(orders_from_message(request))
         self._changes.notify()
-        return worker_pb2.DeployResponse()
+        return deployments_to_message(self._repository.deployments)
 
     @property
     def settled(self) -> bool:

@@ -16,7 +16,7 @@ from grpc import StatusCode, aio
 from grpc_health.v1 import health_pb2
 
 from harness.fake_model import SLOTS, describe_model
-from shaperouter.v1 import model_pb2
+from shaperouter.v1 import model_pb2, worker_pb2
 from shaperouter_service.edge.inference.stubs.grpc_service_pb2 import RepositoryIndexRequest
 from shaperouter_service.edge.inference.stubs.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from shaperouter_service.errors import ModelUnloadingError, StartupError
@@ -276,9 +276,29 @@ def test_a_revision_that_serves_already_is_not_loaded_again(
     async def scenario(router: Router, worker: FakeWorker) -> None:
         await load(router, "tiny", "tiny-2")
         await until(lambda: len(worker.orders[-1].deployments[0].revisions) == 1)
-        told = len(worker.orders)
+        told = worker.orders[-1]
         await load(router, "tiny", "tiny-2")
-        assert len(worker.orders) == told
+        assert worker.orders[-1] == told
+
+    play(scenario, settings=settings)
+
+
+def test_a_load_knows_what_another_router_has_just_loaded(
+    play: Play, settings: dict[str, Any]
+) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        await load(router, "tiny", "tiny-2")
+        before = worker.orders[-1].deployments[0]
+        others = worker_pb2.Deployment(name="tiny", version=before.version + 1)
+        others.revisions.add(
+            model="tiny@333333333333", digest="3" * 64, location="tiny-3", share=1.0
+        )
+        worker.learn(others)
+        # For all that this router has heard of, it serves already.
+        await load(router, "tiny", "tiny-2")
+        newest = worker.orders[-1].deployments[0]
+        assert newest.version > others.version
+        assert newest.revisions[0] == before.revisions[0]
 
     play(scenario, settings=settings)
 
