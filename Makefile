@@ -17,7 +17,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper test-lm-eval fuzz sanitize test-arm fuzz-coverage lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak chaos soak-http flood bench bench-t5 bench-functions bench-load bench-conversations bench-overload bench-texts bench-router bench-depth bench-steps bench-prefill bench-prefix bench-speculation bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-changing bench-large bench-schemas bench-families bench-whisper gpu-export rules release images check-dashboard draw-dashboard draw-console bench-console test-cluster simulate simulate-costs simulate-contention simulate-reality clean
+.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper test-lm-eval fuzz sanitize test-arm fuzz-coverage lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak chaos soak-http flood bench bench-t5 bench-functions bench-load bench-conversations bench-overload bench-texts bench-router bench-depth bench-steps bench-prefill bench-prefix bench-speculation bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-changing bench-large bench-schemas bench-families bench-whisper gpu-export rules release images check-dashboard draw-dashboard draw-console bench-console test-cluster simulate simulate-costs simulate-reality clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -355,10 +355,7 @@ simulate: setup .venvs/bench-conductor/.ready ## Simulates fleets of 1 to 1,000 
 simulate-costs: setup ## Measures what the simulation needs to know of this machine (minutes).
 	@PYTHONPATH=tests TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m simulation.measure
 
-simulate-contention: setup ## Measures only how workers on this machine slow each other down (a minute).
-	@PYTHONPATH=tests TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m simulation.contention
-
-simulate-reality: setup ## Compares the simulation of 2 and 4 workers with real runs on this machine (minutes).
+simulate-reality: setup ## Compares the simulation of 2 and 4 workers with real runs on this machine (minutes; needs root).
 	@PYTHONPATH=tests TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python -m simulation.reality $(BENCH)
 
 # --- Generated files -----------------------------------------------------------------------------

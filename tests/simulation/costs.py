@@ -5,60 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np
-
 from shaperouter_service.routing.costs import Costs, Dimensions
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.signatures import GraphKind, Signature
 
 MEASURED = Path(__file__).with_name("costs.json")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Contention:
-    """How processes slow each other down that share a machine's cores and memory.
-
-    A load is the number of workers that compute at once, plus the cores that router, caller and all
-    other processes use.
-
-    Attributes:
-        machine: The processor and the number of cores that this was measured on.
-        base_load: The load at which `MeasuredCosts.step_seconds` were measured.
-        loads: Measured loads, in ascending order.
-        step_seconds: Device time of a step of the same graph at each of these loads.
-        way_loads: Measured loads of other processes, in ascending order.
-        way_seconds: Quantiles of a request's time besides queue and device at each of these loads,
-            equally spaced: the middles of as many equal parts.
-    """
-
-    machine: str
-    base_load: float
-    loads: Sequence[float]
-    step_seconds: Sequence[float]
-    way_loads: Sequence[float]
-    way_seconds: Sequence[Sequence[float]]
-
-    def slowdown(self, load: float) -> float:
-        """How many times as long a call takes at a load as when costs were measured."""
-        return self._step_seconds(load) / self._step_seconds(self.base_load)
-
-    def _step_seconds(self, load: float) -> float:
-        # A higher load never helps; what the figures say else is noise.
-        rising = np.maximum.accumulate(self.step_seconds)
-        # Beyond the loads that were measured, processes share what there is.
-        return float(np.interp(load, self.loads, rising) * max(1.0, load / self.loads[-1]))
-
-    def way(self, load: float, share: float) -> float:
-        """The seconds of a request besides queue and device.
-
-        Args:
-            load: The load of other processes.
-            share: Share of requests that take less, from 0 to 1.
-        """
-        number = len(self.way_seconds[0])
-        quantile = min(number - 1, int(share * number))
-        return float(np.interp(load, self.way_loads, [each[quantile] for each in self.way_seconds]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,11 +32,8 @@ class MeasuredCosts:
         chunk_seconds: CPU time of a router for each further chunk.
         option_seconds: CPU time of a router's decision for each worker.
         report_seconds: CPU time of a router for each graph of a snapshot.
-        worker_seconds: CPU time of a worker for a request, besides its device thread.
-        way_seconds: Time of a request besides queue and device, on an idle service.
-        caller_seconds: CPU time of the measuring caller for a request, for comparisons with reality
-            on one machine.
-        contention: What sharing that machine costs, likewise.
+        way_seconds: Quantiles of a request's time besides queue and device, equally spaced: the
+            middles of as many equal parts.
     """
 
     model: str
@@ -101,16 +50,12 @@ class MeasuredCosts:
     chunk_seconds: float
     option_seconds: float
     report_seconds: float
-    worker_seconds: float
-    way_seconds: float
-    caller_seconds: float
-    contention: Contention
+    way_seconds: Sequence[float]
 
     @classmethod
     def read(cls, path: Path = MEASURED) -> "MeasuredCosts":
         """Reads a file that `write` has written."""
-        fields = json.loads(path.read_text(encoding="utf-8"))
-        return cls(**fields | {"contention": Contention(**fields["contention"])})
+        return cls(**json.loads(path.read_text(encoding="utf-8")))
 
     def write(self, path: Path = MEASURED) -> None:
         """Writes the costs."""
@@ -124,6 +69,14 @@ class MeasuredCosts:
     def ladders(self, **lengths: tuple[int, ...]) -> Ladders:
         """The ladders of a worker; see `Ladders.default`."""
         return Ladders.default(max_length=self.max_length, slots=self.slots, **lengths)
+
+    def way(self, share: float) -> float:
+        """The seconds of a request besides queue and device.
+
+        Args:
+            share: Share of requests that take less, from 0 to 1.
+        """
+        return self.way_seconds[min(len(self.way_seconds) - 1, int(share * len(self.way_seconds)))]
 
     def served(self, ladders: Ladders) -> ServedModel:
         """The model as a worker describes it."""

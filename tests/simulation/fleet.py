@@ -14,7 +14,6 @@ from shaperouter_service.routing.snapshots import Snapshot, WorkerId
 
 from .clock import Clock
 from .costs import MeasuredCosts, all_graphs
-from .host import Host, SharedHost
 from .policies import Policy, shaperouter
 from .router import Outcome, SimulatedRouter
 from .traffic import Request, Traffic
@@ -60,9 +59,6 @@ class Setting:
         policy: How routers choose workers.
         ladders: Ladders of the workers; None for the default.
         is_warm: Whether workers begin with all graphs that the traffic may need.
-        shares_machine: Whether all workers share the machine that costs were measured on; otherwise
-            each has its own.
-        background: Cores of that machine that other processes use.
         kills: Times at which a worker dies; its process starts again.
         autoscaler: Changes the number of workers; None if it is fixed.
         callers: If positive, so many callers send the requests one after another instead.
@@ -77,8 +73,6 @@ class Setting:
     policy: Policy = shaperouter
     ladders: Ladders | None = None
     is_warm: bool = True
-    shares_machine: bool = False
-    background: float = 0.0
     kills: Sequence[float] = ()
     autoscaler: Autoscaler | None = None
     callers: int = 0
@@ -153,9 +147,6 @@ class _Fleet:
         self._clock = Clock()
         self._device = setting.costs.device()
         self._ladders = setting.ladders or setting.costs.ladders()
-        self._shared: Host | None = None
-        if setting.shares_machine:
-            self._shared = SharedHost(self._clock, setting.costs, setting.background)
         self._rng = np.random.default_rng(setting.seed)
         self._processes: dict[WorkerId, SimulatedWorker] = {}
         self._all: list[SimulatedWorker] = []
@@ -171,7 +162,6 @@ class _Fleet:
                 setting.costs,
                 policy=setting.policy,
                 workers=self._processes,
-                host=self._shared or Host(self._clock, setting.costs),
                 seed=setting.seed + index,
             )
             for index in range(setting.routers)
@@ -243,7 +233,6 @@ class _Fleet:
             self._setting.costs,
             device=self._device,
             ladders=self._ladders,
-            host=self._shared or Host(self._clock, self._setting.costs),
             cached=cached,
             on_snapshot=self._publish,
         )

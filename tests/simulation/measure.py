@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 from unittest import mock
 
+import numpy as np
+
 from shaperouter import Graph
 from shaperouter_service.routing.catalog import Catalog
 from shaperouter_service.routing.costs import Costs
@@ -19,7 +21,6 @@ from shaperouter_service.routing.snapshots import Snapshot
 from shaperouter_service.wire.snapshots import snapshot_from_message, snapshot_to_message
 
 from . import router
-from .contention import measure_contention
 from .costs import MeasuredCosts
 from .fleet import Setting, simulate
 from .real import CACHE, MODEL, SLOTS, Answers, Driver, driving
@@ -31,6 +32,7 @@ ONE_TOKEN = Request(at=0.0, prompt=16, new_tokens=1, makes=1)
 LONG = Request(at=0.0, prompt=16, new_tokens=480, makes=480)
 # Numbers of callers one after another, so that graphs of all rows are called.
 CALLERS = (1, 2, 3, 4, 6, 8, 16)
+QUANTILES = 20
 SECONDS, READING_INTERVAL, LONG_REQUESTS = 6.0, 0.25, 6
 MILLION = 1_000_000
 
@@ -47,10 +49,9 @@ async def measure() -> MeasuredCosts:
     started = time.perf_counter()
     async with driving(1, ladders) as driver:
         start_seconds = time.perf_counter() - started
-        measured, base_load = await measure_requests(driver)
+        measured = await measure_requests(driver)
     costs = MeasuredCosts(
         **measured,
-        contention=await measure_contention(base_load, ladders),
         compile_seconds=statistics.fmean(compiled),
         start_seconds=start_seconds,
         option_seconds=0.0,
@@ -59,27 +60,28 @@ async def measure() -> MeasuredCosts:
     return with_decisions(costs)
 
 
-async def measure_requests(driver: Driver) -> tuple[dict[str, Any], float]:
+async def measure_requests(driver: Driver, seconds: float = SECONDS) -> dict[str, Any]:
     """Measures one worker of one thread, whose router and caller have another core.
 
+    Args:
+        driver: A service of one worker.
+        seconds: How long each number of callers sends requests.
+
     Returns:
-        Costs, and the load at which its times of steps were measured; see `Contention`.
+        Fields of `MeasuredCosts`.
     """
     (model,) = await driver.models()
-    steps, busy, device_share, calls_share, base_load = await _under_load(driver)
+    steps, alone, busy = await _under_load(driver, seconds)
     before = _calls(await driver.graphs(), "decode")
-    single = await driver.closed([ONE_TOKEN] * MILLION, 1, SECONDS)
+    single = await driver.closed([ONE_TOKEN] * MILLION, 1, seconds)
     after = _calls(await driver.graphs(), "decode")
     first_token = (after[0] - before[0]) / (after[1] - before[1])
     call_seconds = await _between_calls(driver, first_token)
     router_seconds = single.router_seconds / len(single.answers)
     chunks = statistics.fmean(answer.chunks for answer in busy.answers)
-    in_device = first_token + steps[f"{MODEL} prefill 1x16"] + 2 * call_seconds
-    whole = statistics.median(answer.end for answer in single.answers)
-    in_turns = device_share + calls_share * call_seconds
-    rate = len(busy.answers) / busy.seconds
     per_request = busy.router_seconds / len(busy.answers)
-    costs = {
+    shares = (np.arange(QUANTILES) + 0.5) / QUANTILES
+    return {
         "model": MODEL,
         "max_length": MAX_LENGTH,
         "slots": SLOTS,
@@ -90,27 +92,18 @@ async def measure_requests(driver: Driver) -> tuple[dict[str, Any], float]:
         "call_seconds": call_seconds,
         "router_seconds": router_seconds,
         "chunk_seconds": max(0.0, (per_request - router_seconds) / (chunks - 1)),
-        # What its device thread does, in and between calls, is not in it.
-        "worker_seconds": max(0.0, busy.worker_seconds / busy.seconds - in_turns) / rate,
-        "way_seconds": max(0.0, whole - in_device),
-        "caller_seconds": busy.caller_seconds / len(busy.answers),
+        # Of requests that wait for no others in their worker, which the simulation adds itself.
+        "way_seconds": np.quantile([answer.way for answer in alone.answers], shares).tolist(),
     }
-    return costs, base_load
 
 
-async def _under_load(driver: Driver):
-    """Times of steps, and what was measured with most callers; the mean load.
-
-    Returns:
-        The times of steps, the answers with most callers, the device's seconds and calls in each
-        second of these, and the mean load.
-    """
+async def _under_load(driver: Driver, seconds: float) -> tuple[dict[str, float], Answers, Answers]:
+    """Times of steps, and the answers to one caller and to as many as there are slots."""
     traffic = Traffic(rate=1000.0, seconds=10.0, sigma=1.2, longest_prompt=380)
     requests = list(traffic.requests(seed=0))
     readings: dict[str, list[float]] = {}
     counts: dict[str, int] = {}
-    with_most: tuple[Answers, float, float] | None = None
-    loads: list[float] = []
+    found: dict[int, Answers] = {}
 
     async def read() -> None:
         while True:
@@ -122,19 +115,11 @@ async def _under_load(driver: Driver):
                     counts[name] = count
 
     for callers in CALLERS:
-        before = _calls(await driver.graphs())
-        reading, began = asyncio.create_task(read()), time.perf_counter()
-        answers = await driver.closed(requests, callers, SECONDS)
-        # The last answers may come after the seconds that count for them.
-        seconds = time.perf_counter() - began
+        reading = asyncio.create_task(read())
+        found[callers] = await driver.closed(requests, callers, seconds)
         reading.cancel()
-        device, calls = (a - b for a, b in zip(_calls(await driver.graphs()), before, strict=True))
-        loads.append(device / seconds + answers.background + answers.others)
-        if callers == max(CALLERS):
-            with_most = answers, device / seconds, calls / seconds
-    assert with_most
-    steps = {name: statistics.median(found) for name, found in readings.items()}
-    return _sound(steps), *with_most, statistics.fmean(loads)
+    steps = {name: statistics.median(times) for name, times in readings.items()}
+    return _sound(steps), found[1], found[SLOTS]
 
 
 async def _between_calls(driver: Driver, first_token: float) -> float:

@@ -15,6 +15,7 @@ from harness.service import Service, serving
 from shaperouter import AsyncClient, Graph, Model
 from shaperouter_service.routing.ladders import Ladders
 
+from .cores import limited
 from .costs import all_graphs
 from .traffic import Request
 
@@ -53,8 +54,6 @@ class Answers:
         answers: One for each request.
         seconds: From the first request to the last answer.
         router_seconds: CPU time of the router.
-        caller_seconds: CPU time of the caller.
-        worker_seconds: CPU time of the workers.
         others: Cores that processes used which have nothing to do with it, on average. They disturb
             the measurement.
     """
@@ -62,8 +61,6 @@ class Answers:
     answers: Sequence[Answer]
     seconds: float
     router_seconds: float
-    caller_seconds: float
-    worker_seconds: float
     others: float
 
     def first_token(self, percentile: float) -> float:
@@ -73,11 +70,6 @@ class Answers:
     def whole(self, percentile: float) -> float:
         """A percentile of the seconds to the end."""
         return float(np.percentile([answer.end for answer in self.answers], percentile))
-
-    @property
-    def background(self) -> float:
-        """The cores that router and caller used."""
-        return (self.router_seconds + self.caller_seconds) / self.seconds
 
     @property
     def mean(self) -> float:
@@ -131,8 +123,6 @@ class Driver:
             answers=in_time,
             seconds=seconds,
             router_seconds=measured.router_seconds * share,
-            caller_seconds=measured.caller_seconds * share,
-            worker_seconds=measured.worker_seconds * share,
             others=measured.others,
         )
 
@@ -154,8 +144,6 @@ class Driver:
             answers=answers,
             seconds=seconds,
             router_seconds=router,
-            caller_seconds=caller,
-            worker_seconds=working,
             others=max(0.0, everything - router - caller - working) / seconds,
         )
 
@@ -195,8 +183,16 @@ def _in_use() -> float:
 
 
 @contextlib.asynccontextmanager
-async def driving(workers: int, ladders: Ladders) -> AsyncIterator[Driver]:
-    """A service whose workers have one thread each, and all graphs that requests may need."""
+async def driving(
+    workers: int, ladders: Ladders, cores: float | None = None
+) -> AsyncIterator[Driver]:
+    """A service whose workers have one thread each, and all graphs that requests may need.
+
+    Args:
+        workers: Number of workers.
+        ladders: Their ladders.
+        cores: The part of a core that each may use once it is ready; None for all it can get.
+    """
     CACHE.mkdir(parents=True, exist_ok=True)
     signatures = all_graphs(ladders, MODEL)
     arguments = [
@@ -214,4 +210,6 @@ async def driving(workers: int, ladders: Ladders) -> AsyncIterator[Driver]:
                 async for graphs in lists:
                     if len(graphs) >= workers * len(signatures):
                         break
-            yield Driver(service, client)
+            pids = [int(event["pid"]) for event in service.events("worker started")]
+            with limited(pids, cores) if cores else contextlib.nullcontext():
+                yield Driver(service, client)

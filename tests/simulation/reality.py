@@ -1,8 +1,8 @@
 """Compares simulations of 2 and 4 workers with real runs on this machine: `make simulate-reality`.
 
-The workers share the machine's cores with router and caller, so the simulation shares them, too.
-Costs of requests and of contention are measured again just before, because a machine's speed
-changes within minutes.
+Simulated workers have cores of their own. Real ones get a part of a core each, so that all of them,
+the router and the caller leave cores idle. Costs of such a worker are measured just before, because
+a machine's speed changes within minutes.
 """
 
 import argparse
@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .contention import measure_contention
 from .costs import MeasuredCosts
 from .fleet import Result, Setting, simulate
 from .measure import measure_requests
@@ -23,14 +22,14 @@ from .traffic import Traffic
 RESULT = Path(__file__).with_name("reality.json")
 COSTS = Path(__file__).with_name("reality_costs.json")
 WORKERS = (2, 4)
-SECONDS, WARM_UP = 16.0, 3.0
+# The part of a core that a worker gets.
+CORES = 0.25
+SECONDS, WARM_UP, MEASURING_SECONDS = 40.0, 4.0, 15.0
 TRAFFIC = Traffic(rate=1.0, seconds=SECONDS)
 # Callers of the closed loops for each worker: more than slots, so that some requests wait.
 CALLERS = 10
 # Shares of the rate that a simulated closed loop reaches.
 LOADS = (0.4, 0.7)
-# Repetitions with the cores that router and caller use at the simulated rate.
-ROUNDS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,46 +63,32 @@ class Comparison:
         return self.simulated / self.real - 1
 
 
-def predict(
-    costs: MeasuredCosts, workers: int, *, rate: float = 0.0, others: float = 0.0
-) -> Result:
-    """Simulates an open loop of a rate, or without one a closed loop, on this machine.
+def predict(costs: MeasuredCosts, workers: int, rate: float = 0.0) -> Result:
+    """Simulates an open loop of a rate, or without one a closed loop.
 
     Args:
-        costs: What was measured on it.
+        costs: What was measured with a worker that has a part of a core.
         workers: Number of workers.
         rate: Requests a second; 0 for callers that ask one after another.
-        others: Cores that processes use which have nothing to do with it.
     """
     setting = Setting(
         costs=costs,
         workers=workers,
         traffic=dataclasses.replace(TRAFFIC, rate=rate or 1.0),
-        shares_machine=True,
         callers=0 if rate else CALLERS * workers,
         warm_up=WARM_UP,
     )
-    result = simulate(setting)
-    for _ in range(ROUNDS):
-        # A faster fleet leaves fewer cores to itself.
-        cpu = result.rate * (costs.caller_seconds + costs.worker_seconds) + result.router_share
-        background = others + cpu if rate else (setting.background + others + cpu) / 2
-        setting = dataclasses.replace(setting, background=background)
-        result = simulate(setting)
-    return result
+    return simulate(setting)
 
 
 async def compare(costs: MeasuredCosts, workers: int) -> list[Comparison]:
-    """Compares a closed loop and two open ones.
-
-    What other processes used during a real run is known only afterwards, so then it is predicted.
-    """
+    """Compares a closed loop and two open ones."""
     closed = predict(costs, workers)
     found: list[Comparison] = []
-    async with driving(workers, costs.ladders()) as driver:
+    async with driving(workers, costs.ladders(), CORES) as driver:
         # Each graph is measured before the workers choose among them.
         requests = list(dataclasses.replace(TRAFFIC, rate=1000.0).requests(seed=7))
-        await driver.closed(requests, CALLERS * workers, 2 * WARM_UP)
+        await driver.closed(requests, CALLERS * workers, MEASURING_SECONDS)
         answers = await driver.closed(requests, CALLERS * workers, SECONDS)
         found += _figures(costs, workers, 0.0, _after_warm_up(answers))
         for rate in (round(load * closed.rate, 2) for load in LOADS):
@@ -119,16 +104,15 @@ def predict_again(costs: MeasuredCosts) -> list[Comparison]:
     found: list[Comparison] = []
     for workers, rate in dict.fromkeys((each.workers, each.rate) for each in kept):
         same = [each for each in kept if (each.workers, each.rate) == (workers, rate)]
-        figures = _simulated(predict(costs, workers, rate=rate, others=same[0].others))
+        figures = _simulated(predict(costs, workers, rate))
         found += [dataclasses.replace(each, simulated=figures[each.figure]) for each in same]
     return found
 
 
 async def _measured_again(costs: MeasuredCosts) -> MeasuredCosts:
-    async with driving(1, costs.ladders()) as driver:
-        measured, base_load = await measure_requests(driver)
-    contention = await measure_contention(base_load, costs.ladders())
-    return dataclasses.replace(costs, **measured, contention=contention)
+    async with driving(1, costs.ladders(), CORES) as driver:
+        measured = await measure_requests(driver, MEASURING_SECONDS)
+    return dataclasses.replace(costs, **measured)
 
 
 def _after_warm_up(answers: Answers) -> Answers:
@@ -139,7 +123,7 @@ def _after_warm_up(answers: Answers) -> Answers:
 def _figures(
     costs: MeasuredCosts, workers: int, rate: float, real: Answers
 ) -> Sequence[Comparison]:
-    simulated = predict(costs, workers, rate=rate, others=real.others)
+    simulated = predict(costs, workers, rate)
     measured = (
         len(real.answers) / real.seconds,
         real.mean,

@@ -24,7 +24,6 @@ from shaperouter_service.worker.run import Ended, Failed, Run, Timings
 
 from .clock import Clock
 from .costs import MeasuredCosts
-from .host import Host
 from .policies import Policy
 from .traffic import Request
 from .worker import SimulatedWorker
@@ -76,7 +75,6 @@ class SimulatedRouter:
         *,
         policy: Policy,
         workers: Mapping[WorkerId, SimulatedWorker],
-        host: Host,
         seed: int,
     ) -> None:
         """Starts without snapshots.
@@ -86,14 +84,12 @@ class SimulatedRouter:
             costs: What requests cost.
             policy: How it chooses workers.
             workers: The processes of workers that are alive, which the fleet maintains.
-            host: Its machine.
             seed: Seed of its random choices.
         """
         self.catalog = Catalog([costs.model])
         self.cpu_seconds = 0.0
         self._clock, self._costs = clock, costs
         self._policy, self._processes = policy, workers
-        self._host = host
         # The ways of requests are drawn apart, so that policies draw the same.
         self._rng, self._ways = random.Random(seed), random.Random(seed)
         self._guard = OverloadGuard(MAX_QUEUE_SECONDS)
@@ -120,7 +116,7 @@ class SimulatedRouter:
         served = _Served(outcome, RunAttempts(run_request), on_end)
         decision_seconds = self._costs.option_seconds * len(self._processes)
         seconds = self._costs.router_seconds + decision_seconds
-        way_seconds = self._host.way_seconds(self._ways.random())
+        way_seconds = self._costs.way(self._ways.random())
         # What is not the router's CPU, such as the network, does not hold up other requests.
         elsewhere = max(0.0, way_seconds - self._costs.router_seconds)
         self._work(seconds, lambda: self._clock.after(elsewhere, lambda: self._route(served)))

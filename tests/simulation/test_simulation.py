@@ -6,23 +6,12 @@ import math
 import pytest
 
 from .clock import Clock
-from .costs import Contention, MeasuredCosts
+from .costs import MeasuredCosts
 from .fleet import Autoscaler, Setting, simulate
 from .scenarios import routers_for
 from .traffic import Traffic
 
 COSTS = MeasuredCosts.read()
-CONTENDED = dataclasses.replace(
-    COSTS,
-    contention=Contention(
-        machine="one core",
-        base_load=1.0,
-        loads=[1.0, 2.0],
-        step_seconds=[1.0, 2.0],
-        way_loads=[0.0],
-        way_seconds=[[COSTS.way_seconds]],
-    ),
-)
 LIGHT = Traffic(rate=4.0, seconds=8.0)
 
 
@@ -62,7 +51,7 @@ def test_a_lone_request_takes_what_its_calls_take() -> None:
     calls = device.step_seconds(prefill) + COSTS.first_token_seconds
     calls += 16 * device.step_seconds(decode) + 3 * COSTS.call_seconds
     # The first requests are answered step by step, until the worker knows how long a step takes.
-    assert result.outcomes[-1].end == pytest.approx(calls + COSTS.way_seconds, rel=0.1)
+    assert result.outcomes[-1].end == pytest.approx(calls + COSTS.way(0.5), rel=0.1)
 
 
 def test_a_death_loses_no_request() -> None:
@@ -74,22 +63,6 @@ def test_a_death_loses_no_request() -> None:
 def test_more_callers_than_slots_make_more_answers_with_more_workers() -> None:
     one, two = (simulate(setting(workers=workers, callers=20)) for workers in (1, 2))
     assert two.rate == pytest.approx(2 * one.rate, rel=0.2)
-
-
-def test_workers_on_a_shared_machine_are_slower_than_on_their_own() -> None:
-    traffic = dataclasses.replace(LIGHT, rate=12.0)
-    apart, together = (
-        simulate(setting(traffic=traffic, costs=CONTENDED, shares_machine=shares))
-        for shares in (False, True)
-    )
-    assert together.mean > 1.2 * apart.mean
-
-
-def test_a_shared_simulation_repeats_itself() -> None:
-    first, second = (simulate(setting(costs=CONTENDED, shares_machine=True)) for _ in range(2))
-    assert [outcome.end for outcome in first.outcomes] == [
-        outcome.end for outcome in second.outcomes
-    ]
 
 
 @pytest.mark.parametrize(

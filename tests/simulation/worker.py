@@ -27,7 +27,6 @@ from shaperouter_service.worker.snapshot import report_graph, report_lane
 
 from .clock import Clock
 from .costs import MeasuredCosts
-from .host import Host
 
 MAX_GRAPHS, QUEUE_LIMIT = 200, 256
 # Time of a graph's load from the compile cache; see `make bench-restart`.
@@ -198,7 +197,6 @@ class SimulatedLane(LaneScheduler):
         *,
         device: Costs,
         graphs: SimulatedGraphs,
-        host: Host,
         recorder: TrafficRecorder,
     ) -> None:
         super().__init__(
@@ -217,7 +215,7 @@ class SimulatedLane(LaneScheduler):
             recorder=recorder,
         )
         self.graphs, self.device_seconds = graphs, 0.0
-        self._costs, self._device, self._host = costs, device, host
+        self._costs, self._device = costs, device
         self._clock = clock
         self.reader = SimulatedReader(self)  # type: ignore[assignment]
 
@@ -226,8 +224,7 @@ class SimulatedLane(LaneScheduler):
         seconds = steps * self._device.step_seconds(graph.signature)
         if first:
             seconds = self._costs.first_token_seconds
-        seconds = self._host.compute(seconds)
-        self._host.compute(self._costs.call_seconds)
+        self._clock.elapse(seconds + self._costs.call_seconds)
         self.device_seconds += seconds
         return seconds
 
@@ -274,7 +271,6 @@ class SimulatedWorker:
         *,
         device: Costs,
         ladders: Ladders,
-        host: Host,
         cached: Sequence[Signature],
         on_snapshot: Callable[[Snapshot], None],
     ) -> None:
@@ -287,12 +283,11 @@ class SimulatedWorker:
             costs: What its work costs.
             device: `costs.device()`, which workers share.
             ladders: Its ladders.
-            host: Its machine.
             cached: Graphs that it finds in the compile cache, besides the first ones.
             on_snapshot: Takes its snapshots.
         """
         self.name, self._incarnation = name, incarnation
-        self._clock, self._costs, self._host = clock, costs, host
+        self._clock, self._costs = clock, costs
         self._on_snapshot = on_snapshot
         self._is_alive, self._is_busy = True, False
         self._sends_at: float | None = None
@@ -306,7 +301,6 @@ class SimulatedWorker:
             ladders,
             device=device,
             graphs=self.graphs,
-            host=host,
             recorder=recorder,
         )
         first = [
@@ -355,15 +349,12 @@ class SimulatedWorker:
         if not self._is_busy and self._is_alive:
             self._is_busy = True
             # A turn lets time pass, which others do not see.
-            self._clock.at(self._clock(), self._begin_turn)
-
-    def _begin_turn(self) -> None:
-        self._host.run(self._turn)
+            self._clock.at(self._clock(), self._turn)
 
     def _turn(self) -> None:
         if self._is_alive and self.lane.turn():
             self._changed()
-            self._clock.at(self._clock(), self._begin_turn)
+            self._clock.at(self._clock(), self._turn)
             return
         self._is_busy = False
 
