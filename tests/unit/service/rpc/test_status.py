@@ -1,6 +1,8 @@
 """Errors as gRPC statuses with their details."""
 
 import asyncio
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -282,6 +284,12 @@ def test_status_code(
 ) -> None:
     del reason, retry_after, named
     assert to_status(error).code == code
+
+
+def test_the_page_of_errors_has_each_reason_with_its_status() -> None:
+    page = Path(__file__).parents[4] / "docs" / "errors.md"
+    listed = re.findall(r"^\| `(\w+)` \| (\w+) \|", page.read_text(encoding="utf-8"), re.M)
+    assert set(listed) == {(error.reason, error.code.name) for error, *_ in ERRORS}
 
 
 @BY_NAME
