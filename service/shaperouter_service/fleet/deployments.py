@@ -46,8 +46,8 @@ class _Deployer:
         self._fleet = fleet
         self._revisions = fleet.catalog.revisions
         self._prepare = prepare
-        # What each worker was sent, and by the how manieth watch of it: a worker forgets a router's
-        # orders once that no longer watches it.
+        # The orders that each worker has, and the number of the watch in which it got them. When a
+        # router's watch ends, the worker forgets that router's orders.
         self._sent: dict[WorkerId, tuple[int, Orders]] = {}
         # Deployments that the router could not prepare for, and when to try again.
         self._failed: dict[str, tuple[Deployment, float]] = {}

@@ -100,7 +100,7 @@ class WorkerLink:
 
     Attributes:
         address: The address that it listens on.
-        watches: Number of times that it was watched from the beginning.
+        watches: Number of times that watching it has begun.
     """
 
     def __init__(

@@ -58,9 +58,7 @@ from shaperouter_service.serving.transcription.recording_memory import Recording
 from shaperouter_service.serving.transcription.service import TranscriptionService
 from shaperouter_service.supervision import WorkerProcesses
 from shaperouter_service.system.drain import Drain
-from shaperouter_service.system.process import (
-    prepare_process,
-)
+from shaperouter_service.system.process import prepare_process
 from shaperouter_service.telemetry.auth import AuthMetrics
 from shaperouter_service.telemetry.fleet import FleetMetrics
 from shaperouter_service.telemetry.grpc_calls import CallMetrics

@@ -22,11 +22,7 @@ from shaperouter_service.rpc.tls import ServerTls
 from shaperouter_service.rpc.unix_sockets import claimed
 from shaperouter_service.system.background import in_background
 from shaperouter_service.system.drain import Drain
-from shaperouter_service.system.process import (
-    EXIT_DEFECT,
-    exit_with_parent,
-    prepare_process,
-)
+from shaperouter_service.system.process import EXIT_DEFECT, exit_with_parent, prepare_process
 from shaperouter_service.system.sizes import format_size
 from shaperouter_service.telemetry.metrics_server import make_registry, serve_metrics
 from shaperouter_service.telemetry.tracing import end_tracing

@@ -40,7 +40,7 @@ class Rollout:
     async def followed(self, deployment: Deployment) -> None:
         """Waits until this router follows a deployment, and all workers know it.
 
-        Then no router can change the name without knowing it, too; see `caught_up`.
+        Every later change of the name then begins with this deployment; see `caught_up`.
 
         Raises:
             ModelNotLoadedError: This router cannot follow it.

@@ -82,8 +82,8 @@ def prepare_process() -> None:
 def exit_if_threads_cannot_begin() -> None:
     """Ends this process if a thread does not begin.
 
-    Without memory, Python's new thread ends before it can say that it has begun. Whoever starts it
-    then waits for that forever, also when there is memory again.
+    Without memory, a new thread of Python ends before it can report that it has begun. The thread
+    that starts it waits for that report forever, also when there is memory again.
     """
     threading.Thread(target=_watch_beginnings, name="beginnings", daemon=True).start()
 
@@ -91,6 +91,7 @@ def exit_if_threads_cannot_begin() -> None:
 def _watch_beginnings() -> None:
     known: set[threading.Thread] = set()
     while True:
+        # Nothing tells that a thread has not begun, and a timer would need a thread of its own.
         time.sleep(BEGIN_SECONDS)
         with contextlib.suppress(MemoryError):
             # A thread has an identity once it has begun.

@@ -283,7 +283,7 @@ class LaneScheduler:
                 self._fail(run, missing)
                 continue
             with self._lock:
-                # Never in neither of both, or its model could be unloaded.
+                # First, so that the run is always in one of both; else its model could be unloaded.
                 self._runs.append(run)
                 self._queue.start(run)
             run.resume(now)

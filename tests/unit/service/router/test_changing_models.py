@@ -16,12 +16,11 @@ from grpc import StatusCode, aio
 from grpc_health.v1 import health_pb2
 
 from harness.fake_model import SLOTS, describe_model
+from harness.loads import load, make_repository, restart
 from shaperouter.v1 import model_pb2, worker_pb2
-from shaperouter_service.edge.inference.stubs.grpc_service_pb2 import RepositoryIndexRequest
-from shaperouter_service.edge.inference.stubs.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from shaperouter_service.errors import ModelUnloadingError, StartupError
 from shaperouter_service.routing.deployments import Target
-from shaperouter_service.serving import repository, rollout
+from shaperouter_service.serving import repository
 
 if TYPE_CHECKING:
     from harness.fake_events import Step
@@ -33,26 +32,7 @@ Until = Callable[[Callable[[], bool]], Awaitable[None]]
 
 @pytest.fixture
 def settings(tmp_path: Path, checkpoint: Path) -> dict[str, Any]:
-    """A router with a repository of two models, which differ in a file."""
-    for name in ("tiny-2", "tiny-3"):
-        (tmp_path / name).mkdir()
-        for path in checkpoint.iterdir():
-            (tmp_path / name / path.name).write_bytes(path.read_bytes())
-        (tmp_path / name / "config.json").write_text(f'{{"of": "{name}"}}')
-    return {"repository": tmp_path}
-
-
-async def load(
-    router: Router,
-    name: str,
-    location: str = "",
-    share: float | None = None,
-    *,
-    seconds: float = 10.0,
-) -> model_pb2.Model:
-    request = model_pb2.LoadModelRequest(name=name, location=location, share=share)
-    response: model_pb2.LoadModelResponse = await router.models.LoadModel(request, timeout=seconds)
-    return response.model
+    return {"repository": make_repository(tmp_path, checkpoint)}
 
 
 async def unload(router: Router, name: str) -> None:
@@ -348,58 +328,6 @@ def test_a_worker_that_joins_gets_what_was_loaded(
     play(scenario, workers=2, settings=settings)
 
 
-def test_a_worker_that_is_silent_while_it_loads_may_return(
-    play: Play, settings: dict[str, Any], until: Until
-) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        loading = await loading_on(worker, router)
-        worker.freeze()
-        await until(lambda: router.metric("workers") == 0)
-        worker.loading_ends.set()
-        worker.thaw()
-        assert (await loading).ready_workers == 1
-
-    play(scenario, settings=settings)
-
-
-def test_a_worker_that_is_lost_while_it_loads_fails_a_load_after_a_time(
-    play: Play, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rollout, "RETURN_SECONDS", 0.0)
-
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        loading = await loading_on(worker, router)
-        worker.freeze()
-        error = await router.error(loading)
-        assert "worker-0 was lost while it loaded it" in str(error.details())
-
-    play(scenario, settings=settings)
-
-
-def test_a_worker_that_restarts_while_it_loads_fails_a_load(
-    play: Play, settings: dict[str, Any]
-) -> None:
-    async def scenario(router: Router, worker: FakeWorker) -> None:
-        loading = await loading_on(worker, router)
-        await restart(worker)
-        error = await router.error(loading)
-        assert "worker-0 was lost while it loaded it" in str(error.details())
-
-    play(scenario, settings=settings)
-
-
-def test_a_worker_that_is_stopped_while_it_loads_leaves_the_load_to_the_others(
-    play: Play, settings: dict[str, Any], until: Until
-) -> None:
-    async def scenario(router: Router, *workers: FakeWorker) -> None:
-        loading = await loading_on(workers[0], router)
-        await workers[0].drain()
-        await until(lambda: router.metric("workers") == 1)
-        assert (await loading).ready_workers == 1
-
-    play(scenario, workers=2, settings=settings)
-
-
 def test_a_worker_that_frees_a_model_stays_while_others_take_its_runs(
     play: Play, settings: dict[str, Any]
 ) -> None:
@@ -417,26 +345,6 @@ def test_a_worker_that_frees_a_model_stays_while_others_take_its_runs(
         assert (router.metric("workers"), router.metric("workers_lost_total")) == (2, 0)
 
     play(scenario, workers=2, settings=settings)
-
-
-async def loading_on(worker: FakeWorker, router: Router) -> asyncio.Future[model_pb2.Model]:
-    """A load of which the router knows that this worker has begun it, and does not end it."""
-    worker.loading_ends.clear()
-    loading = asyncio.ensure_future(load(router, "tiny-2", seconds=30))
-    index = GRPCInferenceServiceStub(router.channel).RepositoryIndex
-    state = ""
-    while state != "LOADING":
-        models = (await index(RepositoryIndexRequest(), timeout=10)).models
-        state = next((each.state for each in models if each.name == "tiny-2"), "")
-    return loading
-
-
-async def restart(worker: FakeWorker) -> None:
-    """Kills a worker and starts it with the model that it is configured with."""
-    await worker.kill()
-    worker.models = [describe_model("tiny")]
-    worker.orders.clear()
-    await worker.start()
 
 
 def test_a_router_that_drains_tells_workers_that_start_what_was_loaded(
