@@ -1,6 +1,6 @@
 """A call waits for a graph that will be made, whatever takes up the budget."""
 
-from functools import partial
+import math
 
 from harness.graph_table import Table
 from harness.waiting import wait_until
@@ -38,8 +38,11 @@ def _call(rows: int, length: int) -> Call:
     )
 
 
-def _has_failed(graph: Graph) -> bool:
-    return graph.has_failed
+def _fail(fake: Table, graph: Graph) -> None:
+    """Lets a graph fail, and not be tried again however long the test takes."""
+    fake.programs[graph.signature].go_on.set()
+    wait_until(lambda: graph.state is GraphState.FAILED)
+    graph.retry_at = math.inf
 
 
 def _waited_for(fake: Table) -> Graph:
@@ -65,18 +68,16 @@ def test_a_call_waits_for_the_first_graph_if_others_take_up_the_budget() -> None
 def test_a_call_waits_for_the_first_graph_if_its_tight_cover_failed() -> None:
     fake = Table("no registers", first=[FIRST])
     tight = _waited_for(fake)
-    fake.programs[TIGHT].go_on.set()
-    wait_until(partial(_has_failed, tight))
+    _fail(fake, tight)
     assert _waited_for(fake).signature == FIRST
 
 
 def test_a_call_fails_once_no_graph_can_serve_it() -> None:
     fake = Table("no registers", first=[FIRST])
     for signature in (TIGHT, FIRST):
-        assert _waited_for(fake).signature == signature
-        fake.programs[signature].go_on.set()
-        graph = fake.table.graph(signature)
-        wait_until(partial(_has_failed, graph))
+        waited_for = _waited_for(fake)
+        assert waited_for.signature == signature
+        _fail(fake, waited_for)
     missing = CallCovers("m", LADDERS, fake.table).missing(_call(8, 10))
     assert isinstance(missing, GraphFailedError)
     assert str(missing).startswith(f"graph {TIGHT} could not be compiled")

@@ -1,6 +1,6 @@
 """A suspect run has the device to itself until its next token; the other runs only pause."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -23,10 +23,15 @@ LONG = 100
 def bench(kept_compilations: CompileCache) -> Bench:
     models = {name: GOLDENS / name for name in (MODEL, T5_MODEL)}
     bench = Bench(models, compile_cache=kept_compilations, prefill_piece=16)
-    together = bench.parts.graphs.request_compile(
-        Signature(model=MODEL, kind=GraphKind.DECODE, rows=SLOTS, length=128, beams=1), urgent=False
-    )
-    wait_until(lambda: together.state is GraphState.READY, timeout=TIMEOUT)
+    # So that no run waits for a graph while the others go on.
+    graphs = [
+        bench.parts.graphs.request_compile(
+            Signature(model=MODEL, kind=GraphKind.DECODE, rows=rows, length=length, beams=beams),
+            urgent=False,
+        )
+        for rows, length, beams in ((SLOTS, 128, 1), (1, 512, 4))
+    ]
+    wait_until(lambda: all(graph.state is GraphState.READY for graph in graphs), timeout=TIMEOUT)
     return bench
 
 
@@ -36,15 +41,32 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     return record_calls(monkeypatch)
 
 
-def running(bench: Bench, count: int, **options: Any) -> list[Collected]:
-    """Starts long runs and waits for their first tokens."""
-    runs = [
-        bench.submit(MODEL, [7 + index], max_new_tokens=LONG, **options) for index in range(count)
-    ]
-    for run in runs:
-        while not isinstance(run.next(), NewTokens):
-            pass
-    return runs
+def among_others(
+    bench: Bench, submit: Callable[[], Collected], *, others: int = 2
+) -> tuple[Collected, list[Collected]]:
+    """Submits a run when some others have their first tokens, and waits for the others.
+
+    It does so between two calls of the device: however slow the test is, the others have not ended.
+
+    Returns:
+        The run, which may not have ended, and the others.
+    """
+    started: list[Collected] = []
+    submitted: list[Collected] = []
+
+    def submit_once(_: Call) -> None:
+        if not submitted and all(other.run.generated for other in started):
+            submitted.append(submit())
+
+    with pytest.MonkeyPatch.context() as patch:
+        record_calls(patch, submit_once)
+        with bench.admission_held(MODEL):
+            started += [
+                bench.submit(MODEL, [7 + index], max_new_tokens=LONG) for index in range(others)
+            ]
+        for other in started:
+            other.wait()
+    return submitted[0], started
 
 
 def span(calls: list[Call], one: Run, *, until: int | None = None) -> list[Sequence[Run]]:
@@ -59,11 +81,10 @@ def span(calls: list[Call], one: Run, *, until: int | None = None) -> list[Seque
 def test_a_suspect_is_alone_until_its_first_token(
     bench: Bench, calls: list[Call], prompt: int, pieces: int
 ) -> None:
-    others = running(bench, 2)
-    suspect = bench.submit(MODEL, [3] * prompt, max_new_tokens=60, suspect=True)
+    suspect, others = among_others(
+        bench, lambda: bench.submit(MODEL, [3] * prompt, max_new_tokens=60, suspect=True)
+    )
     suspect.wait()
-    for other in others:
-        other.wait()
     kinds = [type(event) for event in suspect.seen if not isinstance(event, Stalled)]
     assert kinds[:2] == [Isolated, NewTokens]
     assert kinds.count(Isolated) == 1
@@ -83,10 +104,12 @@ def test_suspects_take_turns(bench: Bench, calls: list[Call]) -> None:
 
 
 def test_a_suspect_with_beams_is_alone_until_its_end(bench: Bench, calls: list[Call]) -> None:
-    others = running(bench, 1)
-    suspect = bench.submit(MODEL, [3, 4], max_new_tokens=20, num_beams=4, suspect=True)
+    suspect, _ = among_others(
+        bench,
+        lambda: bench.submit(MODEL, [3, 4], max_new_tokens=20, num_beams=4, suspect=True),
+        others=1,
+    )
     suspect.wait()
-    others[0].wait()
     assert {tuple(runs) for runs in span(calls, suspect.run)} == {(suspect.run,)}
 
 
@@ -107,25 +130,32 @@ def test_a_run_cancelled_while_a_suspect_is_isolated_leaves_the_queue(
     assert (queued[0], queued[-1]) == (1, 0)
 
 
-def test_a_suspect_of_a_model_with_an_encoder_generates_the_same_tokens(bench: Bench) -> None:
-    others = running(bench, 2)
-    found = []
-    for suspect in (False, True):
-        run = bench.submit(
-            T5_MODEL, [0], source=[5, 6, 7], max_new_tokens=8, suspect=suspect, seed=3
-        )
-        run.wait()
-        found.append(run.token_ids)
-    assert found[0] == found[1]
-    for other in others:
-        other.wait()
+@pytest.mark.parametrize("suspect", [False, True], ids=["not suspected", "suspect"])
+def test_a_model_with_an_encoder_generates_the_same_tokens(bench: Bench, suspect: bool) -> None:
+    def submit(**options: Any) -> Collected:
+        return bench.submit(T5_MODEL, [0], source=[5, 6, 7], max_new_tokens=8, seed=3, **options)
+
+    alone = submit()
+    alone.wait()
+    run, _ = among_others(bench, lambda: submit(suspect=suspect))
+    run.wait()
+    assert run.token_ids == alone.token_ids
 
 
-def test_the_others_continue_when_a_suspect_is_cancelled(bench: Bench) -> None:
-    others = running(bench, 2)
-    suspect = bench.submit(MODEL, [3] * 60, max_new_tokens=60, suspect=True)
-    while not isinstance(suspect.next(), Isolated):
-        pass
-    bench.engine.cancel(suspect.run, MODEL)
-    for other in others:
-        other.wait()
+def test_the_others_continue_when_a_suspect_is_cancelled(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cancelled: list[Run] = []
+
+    def cancel_the_suspect(call: Call) -> None:
+        for run in call.runs:
+            if run.suspect and run not in cancelled:
+                cancelled.append(run)
+                bench.engine.cancel(run, MODEL)
+
+    record_calls(monkeypatch, cancel_the_suspect)
+    suspect, others = among_others(
+        bench, lambda: bench.submit(MODEL, [3] * 60, max_new_tokens=60, suspect=True)
+    )
+    assert cancelled == [suspect.run]
+    assert [len(other.token_ids) for other in others] == [LONG, LONG]

@@ -81,14 +81,30 @@ class Proxy:
                 self._connections.discard(connection)
 
     def _pump(self, source: socket.socket, target: socket.socket) -> None:
+        """Forwards one direction until it ends.
+
+        The other direction goes on, as with TCP: an end that has closed its connection may have
+        sent an answer before, which must arrive.
+        """
+        forwards = True
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 self._open.wait()
                 if self.delay:
                     time.sleep(random.uniform(0, self.delay))
-                target.sendall(data)
+                # What comes after the target has closed its connection is lost.
+                if forwards:
+                    forwards = _send(target, data)
         # Forward the end of a stream, too.
         self._open.wait()
-        for end in (source, target):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            target.shutdown(socket.SHUT_WR)
+
+
+def _send(target: socket.socket, data: bytes) -> bool:
+    """Sends data; returns whether the target's end is still there."""
+    try:
+        target.sendall(data)
+    except OSError:
+        return False
+    return True

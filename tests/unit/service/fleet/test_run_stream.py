@@ -74,7 +74,7 @@ def test_python_finds_nothing_that_waits_after_a_worker_has_ended_a_stream(tmp_p
 
     async def begin_and_wait_for_end(channel: aio.Channel) -> None:
         stream = RunStream(worker_pb2_grpc.WorkerServiceStub(channel))
-        await asyncio.wait_for(wait_until(lambda: stream.has_ended), 10)
+        await asyncio.wait_for(wait_until(lambda: stream.has_ended), 60)
 
     async def scenario() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, what: failures.append(what))
