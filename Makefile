@@ -17,7 +17,7 @@ BENCH ?=
 TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper test-lm-eval fuzz sanitize test-arm fuzz-coverage lint format protos descriptors typescript blocking-client lock goldens demo-model g2p-model g2p-accuracy soak chaos soak-http flood bench bench-t5 bench-functions bench-load bench-conversations bench-overload bench-texts bench-router bench-depth bench-steps bench-prefill bench-prefix bench-speculation bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-changing bench-large bench-schemas bench-families bench-whisper gpu-export rules release images check-dashboard draw-dashboard draw-console bench-console test-cluster simulate simulate-costs simulate-reality clean
+.PHONY: help setup kernels demo demo-function demo-whisper serve test test-whisper test-lm-eval fuzz sanitize test-arm fuzz-coverage lint format protos descriptors typescript options-page blocking-client lock goldens demo-model g2p-model g2p-accuracy soak chaos soak-http flood bench bench-t5 bench-functions bench-load bench-conversations bench-overload bench-texts bench-router bench-depth bench-steps bench-prefill bench-prefix bench-speculation bench-products bench-attention rounding search-options bench-compiling bench-restart bench-start bench-changing bench-large bench-schemas bench-families bench-whisper gpu-export rules release images check-dashboard draw-dashboard draw-console bench-console test-cluster simulate simulate-costs simulate-reality clean
 
 help: ## Lists these targets.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -179,6 +179,7 @@ lint: setup $(PROTO_VENV)/.ready ## Checks style, types, imports, protos and gen
 	$(PROTO_BIN)/python protos/generate.py --check
 	$(BIN)/python client/make_blocking.py --check
 	$(BIN)/python client/make_options.py --check
+	$(BIN)/python service/make_options_page.py --check
 	$(BIN)/python deploy/prometheus/make_prometheusrule.py --check
 	$(BIN)/python deploy/helm/make_known.py --check
 
@@ -376,6 +377,9 @@ $(TYPESCRIPT)/dist/.built: $(TYPESCRIPT)/package-lock.json $(TYPESCRIPT)/buf.gen
 	@touch $@
 
 typescript: $(TYPESCRIPT)/dist/.built ## Builds the TypeScript client; needs Node 20 and npm.
+
+options-page: setup ## Generates docs/service-options.md from the commands' options.
+	$(BIN)/python service/make_options_page.py
 
 blocking-client: setup ## Generates the blocking client from the asyncio client.
 	$(BIN)/python client/make_blocking.py

@@ -13,6 +13,8 @@ from shaperouter_service.errors import StartupError, shortened
 from shaperouter_service.telemetry.logs import adopt_loggers
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+# An id is `name` or `owner/name`; a branch, a tag or a commit may follow.
+_HUB_ID = re.compile(r"(?P<id>[\w-][\w.-]*(/[\w.-]+)?)(@(?P<revision>[\w./-]+))?")
 _HUB_FILES = [f"*{suffix}" for suffix in READ_SUFFIXES]
 
 
@@ -118,22 +120,23 @@ def _locate(location: str, option: str) -> Path:
         if not path.is_file():
             raise StartupError(f"{option}: {location!r} is not a file")
         return path.resolve()
-    # A hub id is `name` or `owner/name`; anything else must be a path.
-    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", location) or location.startswith("."):
+    on_hub = _HUB_ID.fullmatch(location)
+    # Anything else must be a path.
+    if on_hub is None:
         raise StartupError(f"{option}: {location!r} is not a directory")
-    return _download(location, option)
+    try:
+        return _download(on_hub["id"], on_hub["revision"])
+    except StartupError as error:
+        raise StartupError(f"{option}: {location!r} is not a directory, and {error}") from error
 
 
-def _download(hub_id: str, option: str) -> Path:
+def _download(hub_id: str, revision: str | None) -> Path:
     # Imported here, because most services read local directories.
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, HTTPError, LocalEntryNotFoundError
 
     adopt_loggers()
     try:
-        return Path(snapshot_download(hub_id, allow_patterns=_HUB_FILES))
+        return Path(snapshot_download(hub_id, revision=revision, allow_patterns=_HUB_FILES))
     except (OSError, HTTPError, HFValidationError, LocalEntryNotFoundError) as error:
-        raise StartupError(
-            f"{option}: {hub_id!r} is not a directory, and could not be downloaded from the Hub: "
-            f"{error}"
-        ) from error
+        raise StartupError(f"could not be downloaded from the Hub: {error}") from error

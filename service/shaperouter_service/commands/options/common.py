@@ -62,7 +62,7 @@ common_options = options_of(
         "models",
         multiple=True,
         default=("demo",),
-        metavar="NAME[=DIRECTORY|HUB_ID]",
+        metavar="NAME[=DIRECTORY|HUB_ID[@REVISION]]",
         help="Model to serve: the NAME of a built-in model, or NAME=DIRECTORY or NAME=HUB_ID for "
         "a checkpoint in the Hugging Face layout. Can be repeated; in the environment, "
         "separate values with spaces.",

@@ -215,7 +215,7 @@ engine_options = options_of(
     option(
         "--draft",
         multiple=True,
-        metavar="NAME=DIRECTORY|HUB_ID",
+        metavar="NAME=DIRECTORY|HUB_ID[@REVISION]",
         help="Draft model of the model NAME: a much smaller checkpoint with the same tokenizer, "
         "which proposes tokens that a decode step checks at once. With --speculate ngram, it "
         "proposes where newest tokens have not occurred before. Tokens are the same with and "

@@ -95,7 +95,8 @@ def test_a_repeated_name_is_refused(builtin: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "place", ["/nowhere/at/all", "./nowhere", "../nowhere", "a/b/c", "nowhere/", "~/nowhere", ""]
+    "place",
+    ["/nowhere/at/all", "./nowhere", "../nowhere", "a/b/c", "nowhere/", "~/nowhere", "a/b@", ""],
 )
 def test_a_missing_path_is_refused(place: str) -> None:
     with pytest.raises(StartupError, match="is not a directory") as error:
@@ -110,22 +111,33 @@ def test_a_file_is_refused(tmp_path: Path) -> None:
         parse_models([f"mine={file}"])
 
 
+@pytest.mark.parametrize(
+    ("location", "expected"),
+    [
+        ("name", ("name", None)),
+        ("owner/name", ("owner/name", None)),
+        ("owner/name@v1.0", ("owner/name", "v1.0")),
+        ("owner/name@refs/pr/7", ("owner/name", "refs/pr/7")),
+    ],
+)
 def test_a_hub_id_is_downloaded_without_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    location: str,
+    expected: tuple[str, str | None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[Any] = []
 
-    def download(hub_id: str, *, allow_patterns: list[str]) -> str:
-        asked.append((hub_id, allow_patterns))
+    def download(hub_id: str, *, revision: str | None, allow_patterns: list[str]) -> str:
+        asked.append((hub_id, revision))
+        # Newer checkpoints keep their chat template in a file of its own.
+        assert {"*.safetensors", "*.jinja"} <= set(allow_patterns)
+        assert not any(pattern.endswith((".py", ".bin", "*")) for pattern in allow_patterns)
         return str(tmp_path)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-    assert parse_models(["mine=owner/name"])[0].directory == tmp_path
-    ((hub_id, patterns),) = asked
-    assert hub_id == "owner/name"
-    # Newer checkpoints keep their chat template in a file of its own.
-    assert {"*.safetensors", "*.jinja"} <= set(patterns)
-    assert not any(pattern.endswith((".py", ".bin", "*")) for pattern in patterns)
+    assert parse_models([f"mine={location}"])[0].directory == tmp_path
+    assert asked == [expected]
 
 
 def test_a_hub_id_without_network_is_a_startup_error(offline: None) -> None:
