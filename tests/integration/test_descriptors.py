@@ -12,7 +12,7 @@ import pytest
 
 from harness.service import LOCAL, Service
 
-SHORTAGE = "HTTP connections wait: the system could not accept one"
+SHORTAGE = "HTTP connections wait: one could not be accepted"
 # Connections beside those that the limit leaves descriptors for.
 FREE, CONNECTIONS = 20, 100
 

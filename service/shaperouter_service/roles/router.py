@@ -58,7 +58,7 @@ from shaperouter_service.serving.transcription.recording_memory import Recording
 from shaperouter_service.serving.transcription.service import TranscriptionService
 from shaperouter_service.supervision import WorkerProcesses
 from shaperouter_service.system.drain import Drain
-from shaperouter_service.system.process import prepare_process
+from shaperouter_service.system.process import max_connections, prepare_process
 from shaperouter_service.telemetry.auth import AuthMetrics
 from shaperouter_service.telemetry.fleet import FleetMetrics
 from shaperouter_service.telemetry.grpc_calls import CallMetrics
@@ -138,9 +138,9 @@ async def run_router(
         claimed(config.listen),
         contextlib.ExitStack() as sockets,
     ):
-        listener = None
-        if config.http_listen:
-            listener = sockets.enter_context(bound(config.http_listen))
+        listener = sockets.enter_context(bound(config.http_listen)) if config.http_listen else None
+        # Each server has its share, so that both together leave the reserved descriptors free.
+        connections = max_connections() // (2 if listener else 1)
         server = make_server(
             doors.services,
             doors.call_gate,
@@ -148,6 +148,7 @@ async def run_router(
             max_message_bytes=_max_message_bytes(config),
             max_bytes=doors.max_bytes,
             connection_age=CONNECTION_AGE,
+            connections=connections,
         )
         async with (
             # Left last: the drain of `stopped_at_end` waits for its requests, too.
@@ -180,7 +181,13 @@ async def run_router(
                 http_metrics = HttpMetrics(registry)
                 app = make_app(core, gate, http_metrics, http_doors)
                 await http.enter_async_context(
-                    serving(app, listener, tls=config.tls, metrics=http_metrics)
+                    serving(
+                        app,
+                        listener,
+                        tls=config.tls,
+                        metrics=http_metrics,
+                        max_connections=connections,
+                    )
                 )
             await until_drained.enter_async_context(deploying(fleet, core.repository.prepare))
             async with (

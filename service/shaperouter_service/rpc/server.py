@@ -57,6 +57,7 @@ def make_server(
     max_message_bytes: int = MAX_MESSAGE_BYTES,
     max_bytes: Mapping[str, int] = MappingProxyType({}),
     connection_age: float | None = None,
+    connections: int | None = None,
 ) -> aio.Server:
     """Creates a server, which turns errors of its services into statuses.
 
@@ -68,6 +69,7 @@ def make_server(
         max_bytes: Maximum bytes of a request, by the full name of its service, where that is less:
             what is above is read, and refused without parsing it.
         connection_age: Seconds after which connections are renewed; None means never.
+        connections: Maximum number of connections; None means all that `max_connections` allows.
     """
     age = [("grpc.max_connection_age_ms", int(connection_age * 1000))] if connection_age else []
     logging.getLogger("grpc._cython.cygrpc").addFilter(_callers_cannot_cause)
@@ -109,7 +111,7 @@ def make_server(
             ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
             ("grpc.server_max_unrequested_time_in_server", MAX_PENDING_SECONDS),
             # Further connections are closed at once, because replacing a worker needs descriptors.
-            ("grpc.max_allowed_incoming_connections", max_connections()),
+            ("grpc.max_allowed_incoming_connections", connections or max_connections()),
             ("grpc.server_handshake_timeout_ms", int(HANDSHAKE_TIMEOUT * 1000)),
             *age,
         ],

@@ -17,6 +17,7 @@ from typing import Any
 
 import structlog
 
+from shaperouter_service.rpc.server import HANDSHAKE_TIMEOUT
 from shaperouter_service.system.background import survive_errors
 from shaperouter_service.telemetry.http_calls import HttpMetrics
 
@@ -37,6 +38,8 @@ async def accepting(
     *,
     tls: ssl.SSLContext | None,
     metrics: HttpMetrics,
+    max_connections: int,
+    connections: Callable[[], int],
 ) -> AsyncIterator[None]:
     """Accepts connections inside the context, and closes the listener at its end.
 
@@ -45,10 +48,20 @@ async def accepting(
         make_protocol: Makes what serves a connection.
         tls: TLS settings; None means plain text.
         metrics: Counts the failures.
+        max_connections: Maximum number of connections; further ones wait.
+        connections: Returns the number of connections after their handshakes.
     """
     listener.setblocking(False)
     listener.listen(BACKLOG)
-    task = asyncio.create_task(_Acceptor(listener, make_protocol, tls, metrics).run())
+    acceptor = _Acceptor(
+        listener,
+        make_protocol,
+        tls,
+        metrics,
+        max_connections=max_connections,
+        connections=connections,
+    )
+    task = asyncio.create_task(acceptor.run())
     try:
         yield
     finally:
@@ -67,9 +80,14 @@ class _Acceptor:
         make_protocol: Callable[[], asyncio.Protocol],
         tls: ssl.SSLContext | None,
         metrics: HttpMetrics,
+        *,
+        max_connections: int,
+        connections: Callable[[], int],
     ) -> None:
         self._listener, self._make_protocol = listener, make_protocol
         self._tls, self._metrics = tls, metrics
+        self._max_connections, self._connections = max_connections, connections
+        self._handshakes = 0
         self._logged_at: float | None = None
         self._unlogged = 0
         # When the present shortage was logged; None if there is none, or it was not.
@@ -80,13 +98,17 @@ class _Acceptor:
         loop = asyncio.get_running_loop()
         async with asyncio.TaskGroup() as handshakes:
             while True:
+                if self._connections() + self._handshakes >= self._max_connections:
+                    self._failed("too many connections", max_connections=self._max_connections)
+                    await asyncio.sleep(PAUSE)
+                    continue
                 try:
                     connection, _ = await loop.sock_accept(self._listener)
                 except ConnectionAbortedError:
                     # The caller has left the queue.
                     continue
                 except OSError as error:
-                    self._failed(error)
+                    self._failed(str(error.strerror), **_limit(error))
                     await asyncio.sleep(PAUSE)
                     continue
                 self._accepted()
@@ -96,21 +118,26 @@ class _Acceptor:
 
     async def _connect(self, connection: socket.socket) -> None:
         # A caller that leaves during the handshake, or has no certificate, concerns nobody else.
+        self._handshakes += 1
         with survive_errors("connecting HTTP callers"), contextlib.suppress(OSError):
             await asyncio.get_running_loop().connect_accepted_socket(
-                self._make_protocol, connection, ssl=self._tls
+                self._make_protocol,
+                connection,
+                ssl=self._tls,
+                ssl_handshake_timeout=HANDSHAKE_TIMEOUT if self._tls else None,
             )
+        self._handshakes -= 1
 
-    def _failed(self, error: OSError) -> None:
+    def _failed(self, reason: str, **limit: Any) -> None:
         self._metrics.accept_failures.inc()
         self._unlogged += 1
         now = time.monotonic()
         if self._logged_at is not None and now - self._logged_at < LOG_INTERVAL:
             return
         log.warning(
-            "HTTP connections wait: the system could not accept one",
-            reason=error.strerror,
-            **_limit(error),
+            "HTTP connections wait: one could not be accepted",
+            reason=reason,
+            **limit,
             failures=self._unlogged,
             next_line_after_seconds=LOG_INTERVAL,
         )

@@ -10,6 +10,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from shaperouter_service.edge.http.accepting import accepting
+from shaperouter_service.edge.http.connection import Connection
 from shaperouter_service.errors import StartupError
 from shaperouter_service.rpc.addresses import split_address
 from shaperouter_service.rpc.tls import ServerTls
@@ -35,10 +36,7 @@ class _Server(uvicorn.Server):
 
     def make_protocol(self) -> asyncio.Protocol:
         """Makes what serves a connection."""
-        protocol: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
-            config=self.config, server_state=self.server_state, app_state={}
-        )
-        return protocol
+        return Connection(config=self.config, server_state=self.server_state, app_state={})
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -90,7 +88,12 @@ def _located(address: str) -> tuple[socket.AddressFamily, Any]:
 
 @contextlib.asynccontextmanager
 async def serving(
-    app: ASGIApp, listener: socket.socket, *, tls: ServerTls | None, metrics: HttpMetrics
+    app: ASGIApp,
+    listener: socket.socket,
+    *,
+    tls: ServerTls | None,
+    metrics: HttpMetrics,
+    max_connections: int,
 ) -> AsyncIterator[None]:
     """Serves HTTP inside the context.
 
@@ -99,6 +102,7 @@ async def serving(
         listener: A bound socket, which is closed at the end.
         tls: TLS settings of the server; None means plain text.
         metrics: Counts connections that could not be accepted.
+        max_connections: Maximum number of connections; further ones wait.
 
     Raises:
         StartupError: A file of `tls` cannot be used.
@@ -119,7 +123,14 @@ async def serving(
     server = _Server(config)
     task = asyncio.create_task(server.serve())
     try:
-        async with accepting(listener, server.make_protocol, tls=context, metrics=metrics):
+        async with accepting(
+            listener,
+            server.make_protocol,
+            tls=context,
+            metrics=metrics,
+            max_connections=max_connections,
+            connections=lambda: len(server.server_state.connections),
+        ):
             yield
     finally:
         server.should_exit = True

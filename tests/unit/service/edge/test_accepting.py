@@ -17,7 +17,7 @@ from shaperouter_service.edge.http import accepting as module
 from shaperouter_service.edge.http.accepting import accepting
 from shaperouter_service.telemetry.http_calls import HttpMetrics
 
-SHORTAGE = "HTTP connections wait: the system could not accept one"
+SHORTAGE = "HTTP connections wait: one could not be accepted"
 AGAIN = "HTTP connections are accepted again"
 
 
@@ -57,7 +57,14 @@ def connect(
     path = str(tmp_path / "socket")
 
     async def connected(listener: Listener, failures: Iterable[int]) -> None:
-        async with accepting(listener, Greeter, tls=None, metrics=metrics):
+        async with accepting(
+            listener,
+            Greeter,
+            tls=None,
+            metrics=metrics,
+            max_connections=100,
+            connections=lambda: 0,
+        ):
             for each in failures:
                 listener.failures = each
                 reader, writer = await asyncio.open_unix_connection(path)

@@ -1,0 +1,100 @@
+"""A connection of a caller, with limits on what arrives outside of a request's body."""
+
+import asyncio
+import logging
+from http import HTTPStatus
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+# Maximum bytes of a request's line and headers, and of all else that is no body.
+MAX_HEAD_BYTES = 64 * 1024
+# Seconds from a request's first byte, or from the connection's start, until its headers end.
+HEAD_SECONDS = 20.0
+
+# Beginnings of uvicorn's warnings that anybody can cause, as often as they like.
+_CAUSED_BY_CALLERS = ("Invalid HTTP request", "Unsupported upgrade", "No supported WebSocket")
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's connection, which has no such limits of its own.
+
+    Its parser keeps a header until it ends, and copies what it has for each further piece. So an
+    endless header would stop the event loop, and then take all memory.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        """Takes the arguments of uvicorn's."""
+        super().__init__(**settings)
+        # Bytes since the parser last delivered the end of headers or a part of a body.
+        self._undelivered = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+        self.logger.addFilter(_callers_cannot_cause)
+
+    # The names of methods are asyncio's and httptools'.
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begins to wait for a request."""
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Ends."""
+        self._end_wait()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parses what has arrived."""
+        self._undelivered += len(data)
+        super().data_received(data)
+        if self.transport.is_closing():
+            return
+        if self._undelivered > MAX_HEAD_BYTES:
+            self._refuse_head()
+        elif self._head_timer is None and not self._answers:
+            self._await_head()
+
+    def on_headers_complete(self) -> None:
+        """Begins a request."""
+        self._undelivered = 0
+        self._end_wait()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Takes a part of a body."""
+        self._undelivered = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Ends a request's body."""
+        self._undelivered = 0
+        super().on_message_complete()
+
+    @property
+    def _answers(self) -> bool:
+        """Whether a request has begun and is not answered yet."""
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _await_head(self) -> None:
+        self._head_timer = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+
+    def _end_wait(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _refuse_head(self) -> None:
+        # An answer in progress would be mixed with this one.
+        if not self._answers:
+            status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+            message = f"The line and the headers must have at most {MAX_HEAD_BYTES} bytes.\n"
+            self.transport.write(
+                f"HTTP/1.1 {status} {status.phrase}\r\nconnection: close\r\n"
+                "content-type: text/plain; charset=utf-8\r\n"
+                f"content-length: {len(message)}\r\n\r\n{message}".encode()
+            )
+        self.transport.close()
+
+
+def _callers_cannot_cause(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith(_CAUSED_BY_CALLERS)
