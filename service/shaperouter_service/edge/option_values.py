@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from shaperouter_service.errors import shortened
-from shaperouter_service.generation.option import EARLY_STOPPING, Kind
+from shaperouter_service.generation.option import EARLY_STOPPING, EarlyStopping, Kind
 
 # Maximum characters of a value from a caller in an error.
 _SHOWN = 64
@@ -90,13 +90,20 @@ def _biases(value: Any) -> tuple[tuple[int, float], ...] | None:
     return tuple(biases)
 
 
+def _early_stopping(value: Any) -> EarlyStopping | None:
+    # A list or an object is none, and has no hash.
+    if isinstance(value, bool | str):
+        return EARLY_STOPPING.get(_FLAGS.get(str(value).lower(), value))
+    return None
+
+
 _CONVERT: Mapping[Kind, Callable[[Any], Any]] = {
     Kind.FLAG: flag,
     Kind.COUNT: integer,
     Kind.SEED: integer,
     Kind.TOKEN: integer,
     Kind.NUMBER: number,
-    Kind.EARLY_STOPPING: lambda value: EARLY_STOPPING.get(_FLAGS.get(value, value)),
+    Kind.EARLY_STOPPING: _early_stopping,
     Kind.LANGUAGE: _text,
     Kind.TEXT: _text,
     Kind.TEXTS: texts,

@@ -21,6 +21,11 @@ log = structlog.get_logger(__name__)
 MAX_CONNECTIONS, CONNECTION_AGE, CONNECTION_GRACE = 64, 30.0, 5.0
 
 
+# Maximum streams of `Watch`, at about 26 kB each. Anybody can open them, and clients that check the
+# health of their connections have one for each.
+MAX_WATCHES = 4096
+
+
 class Health:
     """Liveness and readiness of this process.
 
@@ -59,6 +64,7 @@ class _Servicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # it has
         """Starts without services."""
         self._statuses: dict[str, health_pb2.HealthCheckResponse.ServingStatus] = {}
         self._changed = asyncio.Event()
+        self._watches = 0
 
     def set(self, service: str, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
         """Sets the status of a service."""
@@ -80,15 +86,27 @@ class _Servicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # it has
         self, request: health_pb2.HealthCheckRequest, context: aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
         """Sends the status of a service at once and after each change."""
+        if self._watches >= MAX_WATCHES:
+            details = f"this process has its maximum of {MAX_WATCHES} watches"
+            await context.abort(StatusCode.RESOURCE_EXHAUSTED, details)
+        self._watches += 1
+        try:
+            async for status in self._changes(request.service):
+                yield health_pb2.HealthCheckResponse(status=status)
+        finally:
+            self._watches -= 1
+
+    async def _changes(
+        self, service: str
+    ) -> AsyncIterator[health_pb2.HealthCheckResponse.ServingStatus]:
+        """Yields the status of a service at once and after each change."""
         sent = None
         while True:
             changed = self._changed
-            status = self._statuses.get(
-                request.service, health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
-            )
+            status = self._statuses.get(service, health_pb2.HealthCheckResponse.SERVICE_UNKNOWN)
             if status != sent:
                 sent = status
-                yield health_pb2.HealthCheckResponse(status=status)
+                yield status
             await changed.wait()
 
 

@@ -73,6 +73,25 @@ class Gate:
             raise
 
     @contextlib.contextmanager
+    def further(self, call: Call, count: int) -> Iterator[None]:
+        """Counts further work of a call that has passed, such as the other prompts of a completion.
+
+        Args:
+            call: The call.
+            count: Number of requests that it stands for, beside itself.
+
+        Raises:
+            TooManyCallsError: The router, or the client, has too many calls in progress.
+            ClientLimitError: The client has reached a limit of its own.
+        """
+        with contextlib.ExitStack() as counted:
+            for _ in range(count):
+                counted.enter_context(self._call_limit.admitted(call.client))
+                if call.quota is not None:
+                    counted.enter_context(call.quota.admitted())
+            yield
+
+    @contextlib.contextmanager
     def _admitted(self, call: Call) -> Iterator[None]:
         with self._drain.admitted(), self._call_limit.admitted(call.client):
             if call.quota is None:

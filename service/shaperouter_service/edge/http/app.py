@@ -75,7 +75,7 @@ def make_app(
         message = "internal error; the log of the service has more"
         return failed(request, HttpError(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", message))
 
-    generations, models = Generations(core), ModelList(core.models)
+    generations, models = Generations(core, gate), ModelList(core.models)
     encoders, speech = Encoders(core.inference), Speech(core.transcription)
     return Starlette(
         routes=[

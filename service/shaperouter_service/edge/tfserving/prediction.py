@@ -66,7 +66,8 @@ class PredictionServicer(prediction_service_pb2_grpc.PredictionServiceServicer):
         """Classifies examples."""
         result = await self._run_examples(request.model_spec, request.input, CLASSIFY)
         return classification_pb2.ClassificationResponse(
-            model_spec=spec_of(result.model), result=classifications(result.outputs)
+            model_spec=spec_of(result.model),
+            result=await translated(result.size, classifications, result.outputs),
         )
 
     async def Regress(
@@ -75,7 +76,8 @@ class PredictionServicer(prediction_service_pb2_grpc.PredictionServiceServicer):
         """Predicts a number for each example."""
         result = await self._run_examples(request.model_spec, request.input, REGRESS)
         return regression_pb2.RegressionResponse(
-            model_spec=spec_of(result.model), result=regressions(result.outputs)
+            model_spec=spec_of(result.model),
+            result=await translated(result.size, regressions, result.outputs),
         )
 
     async def GetModelMetadata(
@@ -104,9 +106,8 @@ class PredictionServicer(prediction_service_pb2_grpc.PredictionServiceServicer):
         if (own := method_of(spec)) != method:
             description = f"must have a signature of {method}, but that of {model.name} is of {own}"
             raise InvalidRequestError(Violation(field="model_spec.name", description=description))
-        asked = InferenceRequest(
-            model=model.name, inputs={spec.inputs[0].name: serialized_examples(given)}
-        )
+        examples = await translated(given.ByteSize(), serialized_examples, given)
+        asked = InferenceRequest(model=model.name, inputs={spec.inputs[0].name: examples})
         return await self._core.inference.infer(asked, current_call())
 
 

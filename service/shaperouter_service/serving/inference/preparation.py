@@ -1,5 +1,6 @@
 """Preparation of calls for workers: texts become token ids, and inputs are checked."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -15,8 +16,14 @@ from shaperouter_service.routing.call_ladders import ServedCall
 from shaperouter_service.routing.served_model import ModelKind, ServedModel
 from shaperouter_service.serving.inference.labels import known_outputs, worker_outputs
 from shaperouter_service.serving.inference.texts import MASK, TOKENS, TYPES, has_texts, tokenized
-from shaperouter_service.tensors.checking import sizes_of
+from shaperouter_service.tensors.checking import Sizes, sizes_of
+from shaperouter_service.tensors.shapes import element_bytes
+from shaperouter_service.tensors.specs import CallSpec, TensorSpec
 from shaperouter_service.text import ClientTokenizer
+
+# Maximum bytes of all tensors of an answer, which the router holds several times: as a message of
+# the worker, as tensors, and as the answer in the form of a protocol.
+MAX_ANSWER_BYTES = 128 * 2**20
 
 # Maximum characters of a name from a caller in an error.
 _SHOWN = 64
@@ -80,7 +87,8 @@ async def prepare(
     elif is_encoder:
         inputs = _with_defaults(inputs, served)
     sizes = sizes_of(inputs, served.spec)
-    violations = list(_size_violations(inputs, served))
+    outputs = request.outputs or known
+    violations = [*_size_violations(inputs, served), *_answer_violations(outputs, served, sizes)]
     if is_encoder and not violations:
         violations = list(_token_violations(inputs, model))
     if violations:
@@ -88,7 +96,7 @@ async def prepare(
     return PreparedCall(
         model=model.name,
         inputs=inputs,
-        outputs=request.outputs or known,
+        outputs=outputs,
         labels=served.labels,
         shape=CallShape(model=model.name, rows=sizes.rows, sizes=sizes.axes),
         tokens=int(inputs[MASK].sum()) if is_encoder and MASK in inputs else 0,
@@ -133,6 +141,33 @@ def _size_violations(inputs: Tensors, served: ServedCall) -> Iterator[Violation]
                 f"{ladder.ladder.maximum}, got {size}"
             )
             yield Violation(field=f"inputs.{name}", description=description)
+
+
+def _answer_violations(
+    outputs: Sequence[str], served: ServedCall, sizes: Sizes
+) -> Iterator[Violation]:
+    """An answer that would take too much memory, as far as shapes tell before the call."""
+    due = sum(
+        _answer_bytes(each, served.spec, sizes)
+        for each in served.spec.outputs
+        if each.name in outputs
+    )
+    if due > MAX_ANSWER_BYTES:
+        description = (
+            f"must have an answer of at most {MAX_ANSWER_BYTES} bytes, got {due} for {sizes.rows} "
+            "rows; send fewer in a call"
+        )
+        yield Violation(field="inputs", description=description)
+
+
+def _answer_bytes(output: TensorSpec, spec: CallSpec, sizes: Sizes) -> int:
+    """Bytes of an output; 0 if its shape is not known before the call."""
+    shape = list(output.shape)
+    for axis, size in zip((spec.batch, *spec.axes), (sizes.rows, *sizes.axes), strict=True):
+        if axis is not None and output.name in axis.outputs:
+            shape[axis.outputs[output.name]] = size
+    known = [size for size in shape if size is not None]
+    return math.prod(known) * element_bytes(output.dtype) if len(known) == len(shape) else 0
 
 
 def _token_violations(inputs: Tensors, model: ServedModel) -> Iterator[Violation]:

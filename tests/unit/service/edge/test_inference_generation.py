@@ -133,6 +133,15 @@ def test_early_stopping_has_the_values_of_transformers() -> None:
     }
 
 
+@pytest.mark.parametrize("value", [[], {}, 3, "sometimes"])
+def test_early_stopping_has_no_other_values(value: Any) -> None:
+    (fault,) = faults(
+        text_input="A", sampling_parameters=json.dumps({"early_stopping": value, "num_beams": 2})
+    )
+    told = f'early_stopping: must be true, false or "never", got {value!r}'
+    assert fault == f"sampling_parameters.{told}"
+
+
 @pytest.mark.parametrize(
     "given",
     [

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from grpc import StatusCode
+import pytest
+from grpc import StatusCode, aio
 from grpc_health.v1 import health_pb2
 
 from harness.raw_http2 import deaf_connection
 from harness.router import PATIENCE, wait_until
+from shaperouter_service.rpc import health as health_module
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
@@ -71,5 +73,30 @@ def test_an_unknown_service_is_not_found_but_can_be_watched(play: Play) -> None:
         request = health_pb2.HealthCheckRequest(service="nothing")
         error = await router.error(router.health.Check(request, timeout=PATIENCE))
         assert error.code() is StatusCode.NOT_FOUND
+
+    play(scenario)
+
+
+def test_watchers_above_the_limit_are_refused(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health_module, "MAX_WATCHES", 1)
+
+    async def scenario(router: Router, _: FakeWorker) -> None:
+        first = watch(router)
+        assert (await first.read()).status == SERVING
+        with pytest.raises(aio.AioRpcError) as error:
+            await watch(router).read()
+        assert error.value.code() is StatusCode.RESOURCE_EXHAUSTED
+        assert "maximum of 1 watches" in str(error.value.details())
+        first.cancel()
+
+        async def watched() -> bool:
+            try:
+                return bool((await watch(router).read()).status == SERVING)
+            except aio.AioRpcError:
+                return False
+
+        # The router learns of the end after the caller has left.
+        while not await watched():
+            pass
 
     play(scenario)

@@ -500,6 +500,27 @@ def test_tokens_and_limits_are_those_of_every_door(http: Any, until: Until, tmp_
     http(scenario, settings={"tokens": path})
 
 
+@pytest.mark.parametrize("streams", [False, True])
+def test_each_prompt_of_a_completion_counts_against_the_limits(
+    http: Any, tmp_path: Path, streams: bool
+) -> None:
+    path, token = tmp_path / "tokens.toml", "a-secret-token"
+    path.write_text(f"[clients.team]\nsha256 = ['{token_digest(token)}']\nmax_requests = 2\n")
+
+    async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
+        headers = {"authorization": f"Bearer {token}"}
+        # The third call shows that the second one, and the refused one, have given back theirs.
+        for prompts, status in ((2, 200), (3, 429), (2, 200)):
+            asked = PROMPT | {"prompt": ["TensorFlow"] * prompts, "stream": streams}
+            response = await client.post(COMPLETIONS, json=asked, headers=headers)
+            assert response.status_code == status
+            if status != 200:
+                assert error_of(response)["code"] == "client_limit"
+                assert "2 requests in flight" in error_of(response)["message"]
+
+    http(scenario, settings={"tokens": path})
+
+
 def test_a_router_that_stops_finishes_and_refuses(http: Any, until: Until) -> None:
     async def scenario(client: httpx.AsyncClient, router: Router, worker: FakeWorker) -> None:
         worker.script.insert(0, worker.hold)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,9 @@ import pytest
 
 from harness.fake_model import describe_encoder
 from shaperouter.v1 import model_pb2
+from shaperouter_service.edge import offloading
+from shaperouter_service.edge.http.openai import encoders
+from shaperouter_service.serving.inference import preparation
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
@@ -101,6 +105,8 @@ def test_documents_are_ranked_by_their_scores(http: Any) -> None:
             "query",
             "once for each document, got 100000000 for 1000 documents",
         ),
+        (EMBEDDINGS, {"input": ["a"] * 2049}, "input", "must have at most 2048 texts, got 2049"),
+        (RERANK, {"documents": ["a"] * 2049}, "documents", "at most 2048 texts, got 2049"),
         (EMBEDDINGS, {"encoding_format": "int8"}, "encoding_format", "'float' or 'base64'"),
         (EMBEDDINGS, {"dimensions": 3}, "dimensions", "is not supported, got 3"),
         (EMBEDDINGS, {"unheard": 3}, "unheard", "is unknown"),
@@ -123,5 +129,45 @@ def test_fields_that_cannot_be_used_are_refused(
         assert error["param"] == param
         assert told in error["message"]
         assert not worker.calls
+
+    http(scenario)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"), [(EMBEDDINGS, ASKED, "input"), (RERANK, RANKED, "documents")]
+)
+def test_an_answer_that_would_be_too_large_is_refused_before_the_call(
+    http: Any, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any], param: str
+) -> None:
+    monkeypatch.setattr(preparation, "MAX_ANSWER_BYTES", 7)
+
+    async def scenario(client: httpx.AsyncClient, worker: FakeWorker) -> None:
+        response = await client.post(path, json=body)
+        assert response.status_code == 400
+        error = response.json()["error"]
+        assert error["param"] == param
+        assert "must have an answer of at most 7 bytes" in error["message"]
+        assert not worker.calls
+
+    http(scenario)
+
+
+def test_a_long_answer_is_written_beside_other_calls(
+    http: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offloading, "MAX_BYTES_AT_ONCE", 0)
+    writers: list[str] = []
+    written = encoders._embeddings
+
+    def write(*arguments: Any) -> bytes:
+        writers.append(threading.current_thread().name)
+        return written(*arguments)
+
+    monkeypatch.setattr(encoders, "_embeddings", write)
+
+    async def scenario(client: httpx.AsyncClient, worker: FakeWorker) -> None:
+        worker.answer = lambda inputs: {"embedding": np.repeat(lengths(inputs), 2, axis=1)}
+        assert len((await client.post(EMBEDDINGS, json=ASKED)).json()["data"]) == 2
+        assert writers != [threading.current_thread().name]
 
     http(scenario)

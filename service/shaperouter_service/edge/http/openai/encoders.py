@@ -1,6 +1,7 @@
 """Embeddings, and ranks of documents: calls of text encoders."""
 
 import base64
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 from shaperouter_service.edge.http.bodies import read_json
 from shaperouter_service.edge.http.calls import while_connected
 from shaperouter_service.edge.http.openai.fields import Fields, told
+from shaperouter_service.edge.offloading import translated
 from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.generation.limits import MAX_TEXT_REQUEST_BYTES
 from shaperouter_service.inference.calls import InferenceRequest, InferenceResult
@@ -21,6 +23,13 @@ from shaperouter_service.tensors.shapes import MAX_TENSOR_BYTES
 
 # The tensors of text encoders.
 TEXT, TEXT_PAIR, EMBEDDING, SCORES = "text", "text_pair", "embedding", "scores"
+# What errors name that concern all tensors.
+ALL = "inputs"
+
+_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+# Maximum texts of a request, as at OpenAI.
+_MAX_TEXTS = 2048
 
 
 class Encoders:
@@ -39,14 +48,11 @@ class Encoders:
             fields.refuse("encoding_format", f"must be 'float' or 'base64', got {told(encoding)}")
         fields.only("dimensions")
         asked = _request(fields, {TEXT: texts}, EMBEDDING)
-        result = await while_connected(request, self._infer(asked, call, {TEXT: "input"}))
-        vectors = result.outputs[EMBEDDING].astype("<f4")
-        data = [
-            {"object": "embedding", "index": index, "embedding": _encoded(vector, encoding)}
-            for index, vector in enumerate(vectors)
-        ]
-        body = {"object": "list", "model": result.model, "data": data, "usage": _usage(result)}
-        return JSONResponse(body)
+        result = await while_connected(
+            request, self._infer(asked, call, {TEXT: "input", ALL: "input"})
+        )
+        content = await translated(result.size, _embeddings, result, encoding)
+        return Response(content, media_type="application/json")
 
     async def rerank(self, request: Request, call: Call) -> Response:
         """POST /v1/rerank."""
@@ -65,7 +71,8 @@ class Encoders:
             fields.refuse("return_documents", f"must be true or false, got {told(returns)}")
         asked = _request(fields, {TEXT: [query] * len(documents), TEXT_PAIR: documents}, SCORES)
         result = await while_connected(
-            request, self._infer(asked, call, {TEXT: "query", TEXT_PAIR: "documents"})
+            request,
+            self._infer(asked, call, {TEXT: "query", TEXT_PAIR: "documents", ALL: "documents"}),
         )
         scores = result.outputs[SCORES]
         if scores.shape[1] != 1:
@@ -121,6 +128,7 @@ def _texts(fields: Fields, name: str) -> list[str]:
     if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
         fields.refuse(name, f"must be a text or a list of texts, got {told(value)}")
         return []
+    _check_count(fields, name, texts)
     return texts
 
 
@@ -133,7 +141,25 @@ def _documents(fields: Fields) -> list[str]:
     if not texts or len(texts) < len(given):
         fields.refuse("documents", f"must be a list of texts, got {told(value)}")
         return []
+    _check_count(fields, "documents", texts)
     return texts
+
+
+def _check_count(fields: Fields, name: str, texts: Sequence[str]) -> None:
+    if len(texts) > _MAX_TEXTS:
+        fields.refuse(name, f"must have at most {_MAX_TEXTS} texts, got {len(texts)}")
+
+
+def _embeddings(result: InferenceResult, encoding: str) -> bytes:
+    """The body of an answer: written row by row, so that other threads get their turns."""
+    rows = [
+        _JSON.encode(
+            {"object": "embedding", "index": index, "embedding": _encoded(vector, encoding)}
+        )
+        for index, vector in enumerate(result.outputs[EMBEDDING].astype("<f4"))
+    ]
+    rest = {"object": "list", "model": result.model, "usage": _usage(result)}
+    return f'{_JSON.encode(rest)[:-1]},"data":[{",".join(rows)}]}}'.encode()
 
 
 def _tensor(texts: Sequence[str]) -> np.ndarray[Any, Any]:

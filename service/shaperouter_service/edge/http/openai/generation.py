@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from shaperouter_service.generation.limits import MAX_TEXT_REQUEST_BYTES
 from shaperouter_service.generation.run_events import PromptLogprobs, TokenLogprobs
 from shaperouter_service.serving.call import Call
 from shaperouter_service.serving.core import Core
+from shaperouter_service.serving.gate import Gate
 from shaperouter_service.serving.generation.completion import collected
 from shaperouter_service.serving.merging import merged
 
@@ -33,9 +35,9 @@ Events = AsyncGenerator[GenerationEvent, None]
 class Generations:
     """Answers requests for completions."""
 
-    def __init__(self, core: Core) -> None:
-        """Takes the core."""
-        self._core = core
+    def __init__(self, core: Core, gate: Gate) -> None:
+        """Takes the core, and the gate that requests have passed."""
+        self._core, self._gate = core, gate
 
     async def chat(self, request: Request, call: Call) -> Response:
         """POST /v1/chat/completions."""
@@ -80,6 +82,10 @@ class Generations:
             for index, each in enumerate(asked.requests)
         ]
 
+    def _admitted(self, asked: OpenAIRequest, call: Call) -> AbstractContextManager[None]:
+        """Counts each prompt against the limits, as if it came by itself."""
+        return self._gate.further(call, len(asked.requests) - 1)
+
     async def _whole(self, asked: OpenAIRequest, call: Call) -> Sequence[Generation]:
         """Generates all sequences."""
 
@@ -87,7 +93,7 @@ class Generations:
             async with contextlib.aclosing(events):
                 return await collected(events)
 
-        with asked.fields.callers_words():
+        with asked.fields.callers_words(), self._admitted(asked, call):
             try:
                 async with asyncio.TaskGroup() as group:
                     tasks = [group.create_task(one(each)) for each in self._events(asked, call)]
@@ -109,7 +115,7 @@ class Generations:
                 return piece
             return piece | {"usage": so_far.body() if asked.counts_along else None}
 
-        with asked.fields.callers_words():
+        with asked.fields.callers_words(), self._admitted(asked, call):
             every = self._events(asked, call, so_far.add_prompt)
             async with contextlib.aclosing(merged(every)) as events:
                 async for prompt, event in events:
