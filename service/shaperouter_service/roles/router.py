@@ -151,8 +151,6 @@ async def run_router(
             connections=connections,
         )
         async with (
-            # Left last: the drain of `stopped_at_end` waits for its requests, too.
-            contextlib.AsyncExitStack() as http,
             serving_health(health, config.health_listen),
             fleet.connected(),
             discovered(fleet, workers),
@@ -160,6 +158,9 @@ async def run_router(
             spent_budgets,
             # Local workers get distinct names.
             contextlib.nullcontext() if processes else warning_of_shared_names(fleet),
+            # Left after the drain of `stopped_at_end`, which waits for its requests, too, and before
+            # the fleet, which they use to their end.
+            contextlib.AsyncExitStack() as http,
             contextlib.AsyncExitStack() as until_drained,
             stopped_at_end(server, drain, grace=config.grace),
         ):

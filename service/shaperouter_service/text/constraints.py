@@ -1,11 +1,12 @@
 """Constraints of requests as grammars: JSON schemas, regular expressions, choices and grammars.
 
-`llguidance` reads and enforces them. A grammar is checked here, before a worker sees it; the worker
-follows it in `token_masks`.
+`llguidance` reads and enforces them. A grammar is checked here, before a worker sees it: routers do
+it in a `GrammarProcess`. The worker follows it in `token_masks`.
 """
 
 import json
 import re
+import time
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
@@ -21,8 +22,9 @@ CONSTRAINTS = frozenset({"json_schema", "regex", "choices", "grammar"})
 _WHITESPACE = r"\r?\n[ \t]{0,32}|[ \t]{1,2}"
 # The key of options in schemas that are llguidance's own.
 _GUIDANCE = "x-guidance"
-# Maximum parts of a schema that are tried to find the one that is wrong.
+# Maximum parts of a schema that are tried to find the one that is wrong, and the seconds for it.
 _MAX_PARTS = 256
+_MAX_SEARCH = 1.0
 # Keywords of JSON schemas whose values are schemas: by name, in a list, or one.
 _NAMED = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _LISTED = ("anyOf", "allOf", "oneOf", "prefixItems")
@@ -42,7 +44,6 @@ class ConstraintError(ValueError):
         self.path = path
 
 
-@lru_cache(maxsize=64)
 def grammar_of(name: str, value: str | tuple[str, ...], *, drops_first_space: bool) -> str:
     """Makes a grammar of an option, and checks it.
 
@@ -55,11 +56,10 @@ def grammar_of(name: str, value: str | tuple[str, ...], *, drops_first_space: bo
     Raises:
         ConstraintError: The constraint is malformed, too large, or can never be met.
     """
+    schema = None
     match name:
         case "json_schema":
             schema = _schema(str(value))
-            if error := _error_of(_json_grammar(schema)):
-                raise _deepest(schema, error)
             inner = {"json_schema": with_whitespace(schema)}
         case "regex":
             inner = {"lark_grammar": _lark(LLMatcher.grammar_from_regex(str(value)))}
@@ -69,7 +69,7 @@ def grammar_of(name: str, value: str | tuple[str, ...], *, drops_first_space: bo
         case _:
             inner = {"lark_grammar": str(value)}
     if error := _error_of(json.dumps({"grammars": [inner]})):
-        raise ConstraintError(error)
+        raise ConstraintError(error) if schema is None else _deepest(schema, error)
     grammars: list[Mapping[str, Any]] = [inner]
     if drops_first_space:
         grammars = [{"lark_grammar": 'start: " "? @text'}, {"name": "text", **inner}]
@@ -83,6 +83,9 @@ def _schema(text: str) -> Any:
         raise ConstraintError(f"must be a JSON schema: {error}") from None
     if not isinstance(schema, dict | bool):
         raise ConstraintError(f"must be a JSON object, true or false, got {type(schema).__name__}")
+    if schema is False:
+        # It has no place for our whitespace, with which it would allow everything.
+        raise ConstraintError(_error_of(_json_grammar(schema)))
     guidance = schema.get(_GUIDANCE, {}) if isinstance(schema, dict) else {}
     if not isinstance(guidance, dict):
         kind = type(guidance).__name__
@@ -131,6 +134,9 @@ def _error_of(grammar: str) -> str:
 
 def in_words(error: str) -> str:
     """An error of llguidance in one line, without the state that it adds to it."""
+    if error.startswith("panic"):
+        # A limit of its tables; what follows is Rust's.
+        return "it is too large"
     if not error or error.startswith("NoExtension"):
         return "nothing that it allows may follow"
     return re.sub(r"\s+", " ", error.partition("<state>")[0]).strip()
@@ -142,11 +148,11 @@ def _deepest(schema: Any, error: str) -> ConstraintError:
     if isinstance(schema, dict):
         names = ("$defs", "definitions", "$schema")
         definitions = {name: schema[name] for name in names if name in schema}
-    tried = 0
+    tried, until = 0, time.monotonic() + _MAX_SEARCH
     while True:
         for step, part in _parts(schema):
             tried += 1
-            if tried > _MAX_PARTS:
+            if tried > _MAX_PARTS or time.monotonic() > until:
                 return ConstraintError(error, path)
             whole = {**definitions, **part} if isinstance(part, dict) else part
             found = _error_of(_json_grammar(whole))

@@ -9,8 +9,8 @@ from shaperouter_service.conversation import MessageFormat
 from shaperouter_service.generation.chat import Chat
 from shaperouter_service.generation.limits import MAX_QUEUED_CHARACTERS
 from shaperouter_service.system.fair_thread import FairThread
-from shaperouter_service.text.constraints import grammar_of
 from shaperouter_service.text.detokenizer import Detokenizer
+from shaperouter_service.text.grammar_process import GrammarProcess
 from shaperouter_service.text.languages import Languages
 from shaperouter_service.text.text_encoding import EncodedText
 from shaperouter_service.text.tokenizer import Tokenizer
@@ -37,6 +37,8 @@ class TokenizerThreads:
         """Starts idle. Threads start when they are first needed."""
         self._short = FairThread("tokenize", limit=MAX_QUEUED_CHARACTERS, low_priority=False)
         self._long = FairThread("tokenize-long", limit=MAX_QUEUED_CHARACTERS, low_priority=True)
+        self._grammars = FairThread("grammars", limit=MAX_QUEUED_CHARACTERS, low_priority=False)
+        self._grammar_process = GrammarProcess()
 
     async def run(self, client: str, size: int, work: Callable[[], T]) -> T:
         """Tokenizes `size` characters for a client by calling `work`.
@@ -48,6 +50,20 @@ class TokenizerThreads:
             return work()
         thread = self._short if size <= SHORT_CHARACTERS else self._long
         return await thread.run(client, size, work)
+
+    async def grammar(
+        self, client: str, name: str, value: str | tuple[str, ...], *, drops_first_space: bool
+    ) -> str:
+        """Makes a grammar of a constraint for a client, beside all tokenizing.
+
+        Raises:
+            ConstraintError: The constraint cannot be used.
+            TextQueueFullError: Too many constraints are already waiting.
+        """
+        make = partial(
+            self._grammar_process.grammar, name, value, drops_first_space=drops_first_space
+        )
+        return await self._grammars.run(client, len(value), make)
 
 
 class ClientTokenizer:
@@ -135,11 +151,10 @@ class ClientTokenizer:
         return self._tokenizer.is_constrainable
 
     async def grammar(self, name: str, value: str | tuple[str, ...]) -> str:
-        """Makes a grammar of a constraint in a thread; see `grammar_of`."""
-        drops = self._tokenizer.drops_first_space
-        # A large grammar takes a second, whatever its size in characters.
-        work = partial(grammar_of, name, value, drops_first_space=drops)
-        return await self._run(max(len(value), INLINE_CHARACTERS + 1), work)
+        """Makes a grammar of a constraint; see `grammar_of`."""
+        return await self._threads.grammar(
+            self._client, name, value, drops_first_space=self._tokenizer.drops_first_space
+        )
 
     @property
     def pad_id(self) -> int:

@@ -1,0 +1,110 @@
+"""A process that makes grammars of constraints.
+
+Some constraints within all limits of size take minutes, gigabytes, or more stack than there is: a
+chain of rules, or alternatives of alternatives. They end this process, and not the router.
+"""
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import weakref
+from collections import OrderedDict
+from typing import TypeAlias
+
+from shaperouter_service.errors import ExhaustedError
+from shaperouter_service.text.constraints import ConstraintError
+
+# Maximum seconds of the processor for one constraint. Published schemas take some milliseconds, the
+# largest about a second.
+MAX_SECONDS = 5
+
+# Answers that are kept: callers send the same constraint again and again.
+_KEPT = 64
+
+# Processes to try for a constraint: one may be killed that did nothing wrong.
+_ATTEMPTS = 2
+# What a constraint has done to a process that ended in this way.
+_FAULTS = {
+    -signal.SIGXCPU: "takes too long to compile",
+    -signal.SIGSEGV: "is nested too deeply",
+    -signal.SIGABRT: "needs too much memory",
+}
+
+_Asked: TypeAlias = tuple[str, str | tuple[str, ...], bool]
+
+
+class GrammarProcess:
+    """Makes grammars in a process of its own. Only one thread at a time may use it."""
+
+    def __init__(self) -> None:
+        """Starts no process before the first constraint."""
+        self._process: _Process | None = None
+        self._answers: OrderedDict[_Asked, dict[str, str]] = OrderedDict()
+
+    def grammar(self, name: str, value: str | tuple[str, ...], *, drops_first_space: bool) -> str:
+        """Makes a grammar of an option, and checks it; see `grammar_of`.
+
+        Raises:
+            ConstraintError: The constraint is malformed, too large, or can never be met.
+            ExhaustedError: The processes were ended by others, for want of memory.
+            OSError: The system cannot start a process.
+        """
+        asked = (name, value, drops_first_space)
+        if asked not in self._answers:
+            self._answers[asked] = self._ask(asked)
+            if len(self._answers) > _KEPT:
+                self._answers.popitem(last=False)
+        self._answers.move_to_end(asked)
+        answer = self._answers[asked]
+        if "grammar" in answer:
+            return answer["grammar"]
+        raise ConstraintError(answer["rule"], answer["path"])
+
+    def _ask(self, asked: _Asked) -> dict[str, str]:
+        for _ in range(_ATTEMPTS):
+            process = self._process = self._process or _Process()
+            if answer := process.answer(asked):
+                return answer
+            self._process = None
+            ended = process.end()
+            if ended in _FAULTS:
+                return {"rule": f"cannot be used: it {_FAULTS[ended]}", "path": ""}
+        raise ExhaustedError("memory")
+
+
+class _Process:
+    """A running process. It ends with its input, so also with this process."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "shaperouter_service.text.grammar_child", str(MAX_SECONDS)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self.end = weakref.finalize(self, _end, self._process)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def answer(self, asked: _Asked) -> dict[str, str] | None:
+        """The answer; None if the process has ended."""
+        if self._process.stdin is None or self._process.stdout is None:
+            raise TypeError("the process has no pipes")
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(asked) + "\n")
+            self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        answer: dict[str, str] | None = json.loads(line) if line else None
+        return answer
+
+
+def _end(process: subprocess.Popen[str]) -> int:
+    """Ends a process and returns its exit code."""
+    with contextlib.suppress(BrokenPipeError):
+        process.communicate()
+    return process.wait()
