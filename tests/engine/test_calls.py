@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import tensorflow as tf
 from harness import served_functions
 from harness.call_engine import CallBench, random_inputs
 from harness.functions import FLOAT, FUNCTIONS, TestFunction
-from harness.waiting import wait_until
+from harness.waiting import TIMEOUT, wait_until
 from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.errors import InvalidRequestError, QueueFullError, StoppingError
 from shaperouter_service.functions.agreement import disagreement
@@ -24,6 +25,7 @@ from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.system.drain import Drain
 from shaperouter_service.wire.calls import ISOLATED_KEY, worker_call_to_message
 from shaperouter_service.worker.call import Begun
+from shaperouter_service.worker.padding_checks import PaddingChecks
 from shaperouter_service.worker.repository import ModelRepository
 from shaperouter_service.worker.server import Changes, WorkerServicer
 
@@ -82,6 +84,26 @@ def test_padding_that_only_counts_for_rare_values_is_found_while_serving(bench: 
     assert axis.ladder is None
     result = bench.submit("rare", inputs).wait()
     assert disagreement(direct(bench, "rare", inputs), result.outputs) == ""
+
+
+def test_a_check_that_the_function_cannot_compute_ends_nothing(
+    bench: CallBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A layer may check sizes in Python, and raise anything."""
+    tried = threading.Event()
+
+    def fail(*_: Any) -> None:
+        tried.set()
+        raise ValueError("this layer needs at least 3 steps")
+
+    monkeypatch.setattr(PaddingChecks, "_outputs", fail)
+    inputs = {"x": np.ones((3, 5, 6), np.float32)}
+    bench.submit("convolution", inputs).wait()
+    assert tried.wait(TIMEOUT)
+    monkeypatch.undo()
+    result = bench.submit("convolution", inputs).wait()
+    assert disagreement(direct(bench, "convolution", inputs), result.outputs) == ""
+    assert not bench.defects
 
 
 def test_no_call_waits_for_a_compilation_once_the_first_graph_is_there(bench: CallBench) -> None:

@@ -137,12 +137,49 @@ def test_python_code_is_refused(tmp_path: Path) -> None:
         load_function("python", path)
 
 
-def test_files_of_the_machine_are_refused(tmp_path: Path) -> None:
-    path = save(
-        tmp_path, lambda x: {"y": tf.map_fn(tf.io.read_file, x)}, {"x": ([None], tf.string)}
+def _read_lines(x: tf.Tensor) -> dict[str, tf.Tensor]:
+    lines = tf.data.TextLineDataset("/etc/hostname")
+    return {"y": lines.reduce(x, lambda _, line: line[tf.newaxis])}
+
+
+def _print_to_a_file(x: tf.Tensor) -> dict[str, tf.Tensor]:
+    with tf.control_dependencies([tf.print(x, output_stream="file:///tmp/printed")]):
+        return {"y": tf.identity(x)}
+
+
+def _save(x: tf.Tensor) -> dict[str, tf.Tensor]:
+    saved = tf.raw_ops.SaveV2(
+        prefix="/tmp/saved", tensor_names=["x"], shape_and_slices=[""], tensors=[x]
     )
-    with pytest.raises(StartupError, match="the operation ReadFile runs code or reads files"):
+    with tf.control_dependencies([saved]):
+        return {"y": tf.identity(x)}
+
+
+@pytest.mark.parametrize(
+    ("call", "operation"),
+    [
+        (lambda x: {"y": tf.map_fn(tf.io.read_file, x)}, "ReadFile"),
+        (_read_lines, r"\w+Dataset"),
+        (_print_to_a_file, "PrintV2"),
+        (_save, "SaveV2"),
+    ],
+    ids=["read", "dataset", "print", "save"],
+)
+def test_files_of_the_machine_are_refused(
+    tmp_path: Path, call: Callable[..., Any], operation: str
+) -> None:
+    path = save(tmp_path, call, {"x": ([None], tf.string)})
+    with pytest.raises(StartupError, match=f"the operation {operation} runs code or uses files"):
         load_function("reader", path)
+
+
+def test_a_function_may_print(tmp_path: Path) -> None:
+    def call(x: tf.Tensor) -> dict[str, tf.Tensor]:
+        with tf.control_dependencies([tf.print("called")]):
+            return {"y": x * 2.0}
+
+    path = save(tmp_path, call, {"x": ([None], FLOAT)}, "jit = false")
+    assert load_function("printing", path)
 
 
 def test_a_custom_operation_is_refused(tmp_path: Path) -> None:

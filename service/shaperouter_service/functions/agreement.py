@@ -28,13 +28,13 @@ def disagreement(
             if differing:
                 return f"{differing} of {due.size} values of {name} differ"
             continue
+        tolerance = TOLERANCES[due.dtype.itemsize]
         due, got = due.astype(np.float64), got.astype(np.float64)
         both = np.isfinite(due) & np.isfinite(got)
         # Infinities have signs, and compare as equal only to themselves.
         same = np.array_equal(due[~both], got[~both], equal_nan=True)
         largest = float(np.max(np.abs(due[both]), initial=0.0))
         difference = float(np.max(np.abs(due[both] - got[both]), initial=0.0))
-        tolerance = TOLERANCES[due.dtype.itemsize]
         if not same:
             return f"{name} has other values that are not finite"
         if difference > tolerance * max(largest, 1e-6):

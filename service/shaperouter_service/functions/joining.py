@@ -93,17 +93,21 @@ def _joined(
     joined = np.full(shape, _pad(spec.batch, tensor), tensor.dtype.numpy)
     row = 0
     for part in parts:
-        taken, placed = [slice(None)] * len(shape), [slice(None)] * len(shape)
-        taken[dimension] = slice(part.first, part.first + part.rows)
+        placed = [slice(None)] * len(shape)
         placed[dimension] = slice(row, row + part.rows)
-        joined[tuple(placed)] = _padded(part, spec, sizes, name)[tuple(taken)]
+        joined[tuple(placed)] = _padded(part, spec, sizes, name)
         row += part.rows
     return joined
 
 
 def _padded(part: Part, spec: CallSpec, sizes: Sizes, name: str) -> "np.ndarray[Any, Any]":
-    """An input of a whole call, padded along all axes but the batch."""
+    """An input of a part, padded along all axes but the batch."""
     array = part.inputs[name]
+    if spec.batch is not None and name in spec.batch.inputs:
+        # First, since a call may have many parts.
+        rows = [slice(None)] * array.ndim
+        rows[spec.batch.inputs[name]] = slice(part.first, part.first + part.rows)
+        array = array[tuple(rows)]
     (tensor,) = (each for each in spec.inputs if each.name == name)
     for axis, own, size in zip(spec.axes, part.sizes.axes, sizes.axes, strict=True):
         if own == size or name not in axis.inputs:

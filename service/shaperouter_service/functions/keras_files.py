@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from shaperouter_service.errors import StartupError
 from shaperouter_service.functions.function import LoadedFunction
-from shaperouter_service.functions.operations import check_operations, operations_of
+from shaperouter_service.functions.operations import check_graph, operations_of
 from shaperouter_service.functions.saved_models import tensor_spec
 
 # Characters of Keras' own error that are shown.
@@ -62,8 +62,8 @@ def load_keras(path: Path) -> LoadedFunction:
     specs = {each.name: tf.TensorSpec(each.shape, tf.as_dtype(each.dtype.numpy)) for each in inputs}
     traced = tf.function(call, autograph=False).get_concrete_function(specs)
     variables = {id(each.value.handle): each.value for each in model.variables}
-    operations = operations_of(traced.graph.as_graph_def())
-    check_operations(path, operations, ())
+    graph_def = traced.graph.as_graph_def()
+    check_graph(path, graph_def)
     return LoadedFunction(
         family="keras",
         inputs=inputs,
@@ -73,7 +73,7 @@ def load_keras(path: Path) -> LoadedFunction:
             variables.get(id(tensor)) if tensor.dtype == tf.resource else tensor
             for tensor in traced.captured_inputs
         ],
-        operations=operations,
+        operations=operations_of(graph_def),
         digest=f"{keras.__version__} {digest.hexdigest()[:32]}",
     )
 

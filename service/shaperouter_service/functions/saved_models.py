@@ -12,7 +12,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from shaperouter_service.checkpoints.functions import SAVED_MODEL
 from shaperouter_service.errors import StartupError
 from shaperouter_service.functions.function import LoadedFunction
-from shaperouter_service.functions.operations import check_operations, operations_of
+from shaperouter_service.functions.operations import check_graph, operations_of
 from shaperouter_service.functions.settings import FunctionSettings
 from shaperouter_service.tensors.dtypes import DType
 from shaperouter_service.tensors.specs import TensorSpec
@@ -56,6 +56,9 @@ def load_saved_model(directory: Path, settings: FunctionSettings) -> LoadedFunct
         for each, output in sorted(signature.structured_outputs.items())
     ]
 
+    graph_def = signature.graph.as_graph_def()
+    check_graph(directory, graph_def)
+
     # Refers to `loaded`, which owns the variables.
     def call(tensors: Mapping[str, Any], _owner: Any = loaded) -> Mapping[str, tf.Tensor]:
         found: Mapping[str, tf.Tensor] = signature(
@@ -73,7 +76,7 @@ def load_saved_model(directory: Path, settings: FunctionSettings) -> LoadedFunct
             variables.get(id(tensor)) if tensor.dtype == tf.resource else tensor
             for tensor in signature.captured_inputs
         ],
-        operations=operations_of(signature.graph.as_graph_def()),
+        operations=operations_of(graph_def),
         digest=hashlib.blake2b(content + name.encode(), digest_size=16).hexdigest(),
     )
 
@@ -109,7 +112,5 @@ def _check_graph(directory: Path) -> bytes:
     if not saved.meta_graphs:
         raise StartupError(f"{path}: has no graph")
     for meta_graph in saved.meta_graphs:
-        graph = meta_graph.graph_def
-        names = {function.signature.name for function in graph.library.function}
-        check_operations(directory, operations_of(graph), names)
+        check_graph(directory, meta_graph.graph_def, may_save=True)
     return content

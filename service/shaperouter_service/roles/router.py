@@ -158,8 +158,8 @@ async def run_router(
             spent_budgets,
             # Local workers get distinct names.
             contextlib.nullcontext() if processes else warning_of_shared_names(fleet),
-            # Left after the drain of `stopped_at_end`, which waits for its requests, too, and before
-            # the fleet, which they use to their end.
+            # Left after the drain of `stopped_at_end`, which waits for its requests, and before the
+            # fleet, which they use to their end.
             contextlib.AsyncExitStack() as http,
             contextlib.AsyncExitStack() as until_drained,
             stopped_at_end(server, drain, grace=config.grace),

@@ -1,7 +1,7 @@
 """The queue of a model that answers once: bounded, and fair between clients.
 
-It is fair as the queue of a lane is; see `fair_queue`. But calls are short and many, so a call's
-tag is fixed when it arrives, and nothing is refunded.
+It is fair as the queue of a lane is; see `fair_queue`. But calls are short and many, so nothing is
+refunded. A call that is computed in parts takes turns with others after each part.
 """
 
 import bisect
@@ -59,11 +59,18 @@ class CallQueue:
         bisect.insort(self._waiting, (tag, next(self._arrivals), call))
         self._clients[call.client] += 1
 
-    def started(self, call: Call) -> None:
-        """Advances the virtual time to a call after some of its rows were computed."""
-        for tag, _, each in self._waiting:
+    def computed(self, call: Call, rows: int) -> None:
+        """Puts a call, some rows of which were computed, behind those that came meanwhile.
+
+        Args:
+            call: The call; nothing happens if it has left.
+            rows: Number of its rows that were computed.
+        """
+        for index, (tag, arrival, each) in enumerate(self._waiting):
             if each is call:
                 self._now = max(self._now, tag)
+                del self._waiting[index]
+                bisect.insort(self._waiting, (tag + rows, arrival, call))
                 return
 
     def drop(self, unwanted: Callable[[Call], bool]) -> list[Call]:

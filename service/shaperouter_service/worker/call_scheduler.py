@@ -287,8 +287,8 @@ class CallScheduler:
             if not call.rows_left:
                 ends.append(call)
         with self._lock:
-            for call in batch.calls:
-                self._queue.started(call)
+            for call, part in zip(batch.calls, batch.parts, strict=True):
+                self._queue.computed(call, part.rows)
         self._leave(ends)
         for call in ends:
             call.emit(call.result(self.model.spec))

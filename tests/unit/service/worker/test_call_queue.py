@@ -1,0 +1,49 @@
+"""The order of calls that wait: by client, and in parts."""
+
+import pytest
+
+from shaperouter_service.tensors.checking import Sizes
+from shaperouter_service.worker.call import Call
+from shaperouter_service.worker.call_queue import CallQueue
+
+
+def call(client: str, rows: int) -> Call:
+    return Call(
+        request_id=client,
+        client=client,
+        inputs={},
+        sizes=Sizes(rows=rows),
+        outputs=(),
+        emit=lambda _: None,
+        arrived=0.0,
+    )
+
+
+@pytest.fixture
+def queue() -> CallQueue:
+    return CallQueue("m", limit=100)
+
+
+def order(queue: CallQueue) -> list[str]:
+    return [each.client for each in queue]
+
+
+def test_clients_take_turns(queue: CallQueue) -> None:
+    for client in ("a", "a", "b"):
+        queue.put(call(client, 1))
+    assert order(queue) == ["a", "b", "a"]
+
+
+def test_a_call_in_parts_takes_turns_with_later_ones(queue: CallQueue) -> None:
+    long, short = call("a", 1000), call("b", 8)
+    queue.put(long)
+    queue.computed(long, 8)
+    queue.put(short)
+    queue.computed(long, 8)
+    assert order(queue) == ["b", "a"]
+
+
+def test_a_call_that_has_left_changes_nothing(queue: CallQueue) -> None:
+    queue.put(call("a", 1))
+    queue.computed(call("b", 1), 1)
+    assert order(queue) == ["a"]
