@@ -4,8 +4,6 @@ The decoder reads a truncated file without an error, so these checks look for mi
 """
 
 import struct
-from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 
 from shaperouter_service.errors import InvalidRequestError
@@ -15,6 +13,7 @@ from shaperouter_service.speech.audio.violations import (
     check_channels,
     check_rate,
 )
+from shaperouter_service.speech.audio.wav import DATA, chunks
 
 
 class Container(Enum):
@@ -26,8 +25,6 @@ class Container(Enum):
     MP3 = "MP3"
 
 
-# Sizes that programs write into a WAV while its length is unknown.
-_UNKNOWN_SIZES = {0, 0x7FFFFFFF, 0x7FFFF000, 0xFFFFFFFE, 0xFFFFFFFF}
 # Maximum chunks of a WAV. Programs write a dozen; a large file of empty ones has millions.
 _MAX_CHUNKS = 1000
 # Maximum offset in an MP3 of the tag that gives its length.
@@ -40,6 +37,8 @@ _FLAGS_AT, _SEGMENTS_AT = 5, 26
 _LAST_PAGE = 4
 # First bytes of the first and of the last page of a stream.
 _FIRST_PAGE_BEGINS, _LAST_PAGE_BEGINS = b"OggS\0\2", b"OggS\0\4"
+# First bytes of a FLAC with its first block, which is the last one of a file without texts.
+_FLAC_BEGINS = (b"fLaC\0\0\0\x22", b"fLaC\x80\0\0\x22")
 # Bytes of the largest page: its header, the segments' sizes, and 255 segments of 255 bytes.
 _MAX_PAGE = 27 + 255 + 255 * 255
 
@@ -81,10 +80,13 @@ def check_complete(content: bytes, container: Container) -> None:
     """Checks that a file is complete and within limits, by its own headers.
 
     Raises:
-        InvalidRequestError: It is truncated, or its rate or number of channels exceeds a limit.
+        InvalidRequestError: It is truncated or has several streams, or its rate or number of
+            channels exceeds a limit.
     """
     if container is Container.WAV:
         _check_wav(content)
+    elif container is Container.FLAC:
+        _check_flac(content)
     elif container is Container.OGG:
         _check_ogg(content)
     elif container is Container.MP3:
@@ -96,27 +98,9 @@ def truncated(container: Container, detail: str) -> InvalidRequestError:
     return InvalidRequestError.of(CONTENT, f"must be a complete {container.value} file: {detail}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Chunk:
-    """A chunk of a WAV: its name, where its content begins, and its declared size in bytes."""
-
-    name: bytes
-    start: int
-    size: int
-
-
-def _chunks(content: bytes) -> Iterator[_Chunk]:
-    offset = 12
-    while offset + 8 <= len(content):
-        name, size = struct.unpack_from("<4sI", content, offset)
-        yield _Chunk(name=name, start=offset + 8, size=size)
-        # Chunks begin at even offsets.
-        offset += 8 + size + size % 2
-
-
 def _check_wav(content: bytes) -> None:
     has_samples = False
-    for number, chunk in enumerate(_chunks(content), 1):
+    for number, chunk in enumerate(chunks(content), 1):
         if number > _MAX_CHUNKS:
             raise InvalidRequestError.of(
                 CONTENT, f"must have at most {_MAX_CHUNKS} chunks, got more"
@@ -126,15 +110,21 @@ def _check_wav(content: bytes) -> None:
             channels, rate = struct.unpack_from("<HI", content, chunk.start + 2)
             check_channels(channels, CONTENT)
             check_rate(rate, CONTENT)
-        if chunk.name == b"data":
+        if chunk.name == DATA:
             has_samples = True
-            if chunk.size > available and chunk.size not in _UNKNOWN_SIZES:
+            if chunk.size > available:
                 raise truncated(
                     Container.WAV,
                     f"its header declares {chunk.size} bytes of samples, got {available}",
                 )
     if not has_samples:
         raise truncated(Container.WAV, f"it has no samples, got {len(content)} bytes")
+
+
+def _check_flac(content: bytes) -> None:
+    for beginning in _FLAC_BEGINS:
+        if (second := content.find(beginning, len(beginning))) >= 0:
+            raise _several_streams(Container.FLAC, second)
 
 
 def _check_ogg(content: bytes) -> None:
@@ -147,12 +137,16 @@ def _check_ogg(content: bytes) -> None:
     declared = body + sum(page[_SEGMENTS_AT + 1 : body])
     if len(page) < declared:
         raise truncated(Container.OGG, f"its last page declares {declared} bytes, got {len(page)}")
-    # The decoder would read only the first of several streams.
     end = content.find(_LAST_PAGE_BEGINS)
     if end >= 0 and (second := content.find(_FIRST_PAGE_BEGINS, end)) >= 0:
-        raise InvalidRequestError.of(
-            CONTENT, f"must have one stream, got an OGG file with another at byte {second}"
-        )
+        raise _several_streams(Container.OGG, second)
+
+
+def _several_streams(container: Container, second: int) -> InvalidRequestError:
+    """The error for several streams in a file, of which the decoder would read only the first."""
+    return InvalidRequestError.of(
+        CONTENT, f"must have one stream, got another at byte {second} of the {container.value} file"
+    )
 
 
 def _check_mp3(content: bytes) -> None:

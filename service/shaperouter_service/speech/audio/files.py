@@ -24,6 +24,7 @@ from shaperouter_service.speech.audio.violations import (
     check_rate,
     check_seconds,
 )
+from shaperouter_service.speech.audio.wav import open_wav
 
 # Samples of all channels, and seconds, to decode at once: a few milliseconds of work.
 BLOCK_SAMPLES = 2**16
@@ -54,7 +55,8 @@ def decode_file(content: bytes, declared: Container | None = None) -> Iterator[n
 
     Raises:
         InvalidRequestError: The file is empty, too large, too long, of another format, truncated,
-            damaged, or silent, or its rate, channels or samples exceed a limit.
+            damaged, or silent, has several streams, or its rate, channels or samples exceed a
+            limit.
     """
     check_bytes(len(content))
     container = detect_container(content, declared)
@@ -73,6 +75,8 @@ def decode_file(content: bytes, declared: Container | None = None) -> Iterator[n
 def _open(content: bytes, container: Container) -> io.RawIOBase | io.BytesIO:
     if container is Container.MP3:
         return open_mp3(content)
+    if container is Container.WAV:
+        return open_wav(content)
     return io.BytesIO(content)
 
 

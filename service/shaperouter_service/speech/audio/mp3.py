@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from shaperouter_service.errors import InvalidRequestError
+from shaperouter_service.speech.audio.joined_file import JoinedFile
 from shaperouter_service.speech.audio.violations import CONTENT, check_seconds
 
 # Kilobits per second, by index in the header; 0 is unspecified and 15 is unused.
@@ -23,8 +24,11 @@ _RATES_1 = (44_100, 48_000, 32_000)
 _DIVISORS = {3: 1, 2: 2, 0: 4}
 _MONO = 3
 _HEADER_BYTES = 4
-# Header of an ID3 tag; its last four bytes are the tag's size.
-_ID3_BYTES = 10
+# Header of an ID3 tag, whose last four bytes are the tag's size, and the offset of its flags. A
+# flag says that a footer like the header follows the tag, which its size does not count.
+_ID3_BYTES, _ID3_FLAGS_AT, _HAS_FOOTER = 10, 5, 16
+# Maximum ID3 tags before the first frame. Programs write one or two.
+_MAX_TAGS = 100
 _SYNC = re.compile(rb"\xff[\xe2\xe3\xf2\xf3\xfa\xfb]")
 _TAGS = (b"Xing", b"Info")
 # Maximum number of offsets to search for a frame: a tenth of a second.
@@ -33,20 +37,27 @@ _MAX_SEARCHES = 100_000
 _HAS_FRAMES = 1
 
 
-def first_frame_offset(content: bytes, start: int = 0) -> int:
-    """Offset of the first frame of an MP3, after its ID3 tag if it has one.
+def first_frame_offset(content: bytes) -> int:
+    """Offset of the first frame of an MP3, after its ID3 tags if it has any."""
+    start = 0
+    for _ in range(_MAX_TAGS):
+        after = _after_tag(content, start)
+        if after == start:
+            break
+        start = after
+    return start
 
-    Args:
-        content: One file, or several joined together.
-        start: Offset of the file.
-    """
+
+def _after_tag(content: bytes, start: int) -> int:
+    """Offset after the ID3 tag at an offset; the same offset if there is none."""
     if not content.startswith(b"ID3", start) or len(content) < start + _ID3_BYTES:
         return start
     # Each byte holds seven bits of the size.
     size = 0
     for byte in content[start + 6 : start + _ID3_BYTES]:
         size = size << 7 | byte & 0x7F
-    return start + _ID3_BYTES + size
+    footer = _ID3_BYTES if content[start + _ID3_FLAGS_AT] & _HAS_FOOTER else 0
+    return start + _ID3_BYTES + size + footer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +99,9 @@ class _Frame:
 
 
 def open_mp3(content: bytes) -> io.RawIOBase | io.BytesIO:
-    """Opens a file, with a new tag if its own does not count all frames.
+    """Opens a file at its first frame, with a new tag if its own does not count all frames.
+
+    The decoder would stumble over some ID3 tags.
 
     Args:
         content: The file.
@@ -106,17 +119,17 @@ def open_mp3(content: bytes) -> io.RawIOBase | io.BytesIO:
     if tag[:4] in _TAGS:
         # The tag's own frame is not part of the recording.
         counted -= 1
-        flags, frames = struct.unpack(">II", tag[4:])
-        tagged = frames if flags & _HAS_FRAMES else 0
+        flags, number = struct.unpack(">II", tag[4:])
+        tagged = number if flags & _HAS_FRAMES else 0
+    frames = memoryview(content)[start:]
     if tagged >= counted:
-        return io.BytesIO(content)
+        return JoinedFile(frames)
     tag_frame = bytearray(frame.size)
     tag_frame[:_HEADER_BYTES] = content[start : start + _HEADER_BYTES]
     # The tag has no checksum.
     tag_frame[1] |= 1
     struct.pack_into(">4sII", tag_frame, frame.tag_at, _TAGS[0], _HAS_FRAMES, counted)
-    whole = memoryview(content)
-    return _ConcatenatedFile(whole[:start], memoryview(tag_frame), whole[start:])
+    return JoinedFile(memoryview(tag_frame), frames)
 
 
 def _count_frames(content: bytes, start: int) -> int:
@@ -140,42 +153,12 @@ def _count_frames(content: bytes, start: int) -> int:
                 f"must have at most {_MAX_SEARCHES} places that look like an MP3 frame but are "
                 "not, got more",
             )
-        found = _SYNC.search(content, max(offset + 1, first_frame_offset(content, offset)))
+        is_aligned = False
+        if (after := _after_tag(content, offset)) > offset:
+            offset = after
+            continue
+        found = _SYNC.search(content, offset + 1)
         if found is None:
             break
-        offset, is_aligned = found.start(), False
+        offset = found.start()
     return count
-
-
-class _ConcatenatedFile(io.RawIOBase):
-    """A file made of parts, without copying them."""
-
-    def __init__(self, *parts: memoryview) -> None:
-        self._parts = parts
-        self._size = sum(map(len, parts))
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = max(0, base + offset)
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    # Its only caller, `io`, passes no other buffers.
-    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        at, read = self._at, 0
-        for part in self._parts:
-            piece = part[at : at + len(buffer) - read]
-            buffer[read : read + len(piece)] = piece
-            read += len(piece)
-            at = max(0, at - len(part))
-        self._at += read
-        return read

@@ -65,6 +65,8 @@ class PCMDecoder:
         self._resampler = Resampler(pcm_format.rate, pcm_format.channels)
         # The beginning of a frame whose end has not arrived yet.
         self._rest = b""
+        # Samples at 16 kHz so far.
+        self._samples = 0
 
     def feed(self, content: bytes) -> np.ndarray:
         """Converts the next piece; returns the final samples so far, [N] float32.
@@ -75,13 +77,15 @@ class PCMDecoder:
         content = self._rest + content
         whole = len(content) - len(content) % self._format.frame_bytes
         self._rest = content[whole:]
-        return self._resampler.feed(self._frames(content[:whole]))
+        samples = self._resampler.feed(self._frames(content[:whole]))
+        self._samples += len(samples)
+        return samples
 
     def finish(self) -> np.ndarray:
         """Ends the recording and returns the rest of it.
 
         Raises:
-            InvalidRequestError: The last frame is incomplete.
+            InvalidRequestError: The last frame is incomplete, or the recording has no samples.
         """
         if self._rest:
             size = self._format.frame_bytes
@@ -89,7 +93,11 @@ class PCMDecoder:
             raise InvalidRequestError.of(
                 CONTENT, f"must be whole frames of {size} bytes each, got {got} bytes"
             )
-        return self._resampler.feed(self._frames(b""), is_last=True)
+        samples = self._resampler.feed(self._frames(b""), is_last=True)
+        if not self._samples + len(samples):
+            # A few samples of a high rate may make none.
+            raise _silent(0)
+        return samples
 
     def _frames(self, content: bytes) -> np.ndarray:
         samples = np.frombuffer(content, self._format.encoding.value)
@@ -130,6 +138,11 @@ def refuse_silence(blocks: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
         is_silent = is_silent and not block.any()
         yield block
     if is_silent:
-        raise InvalidRequestError.of(
-            CONTENT, f"must have a sample other than 0, got {samples} samples that are all 0"
-        )
+        raise _silent(samples)
+
+
+def _silent(samples: int) -> InvalidRequestError:
+    """The error for a recording whose samples are all 0."""
+    return InvalidRequestError.of(
+        CONTENT, f"must have a sample other than 0, got {samples} samples that are all 0"
+    )

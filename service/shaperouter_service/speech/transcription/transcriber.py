@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 from shaperouter_service.speech.transcription.quality import (
     Decoded,
@@ -80,6 +81,11 @@ class Attempt:
     is_partial: bool
     prompt: Sequence[int]
     temperature: float
+
+    @property
+    def end_frame(self) -> int:
+        """The frame after the last one of the recording in the window."""
+        return self.first_frame + self.frames
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,10 +231,11 @@ class Transcriber:
             if attempt.is_partial:
                 # Speech may have begun at its end.
                 return self._wait(attempt)
-            self._advance(attempt.first_frame + attempt.frames)
+            self._advance(attempt.end_frame)
             return []
         accepted = self._accept(attempt, decoded)
-        if attempt.is_partial and not accepted.spans:
+        if accepted.next_frame == attempt.first_frame:
+            # Only an incomplete window may have nothing that is final.
             return self._wait(attempt)
         if options.words and any(self._tokens.text(span.token_ids) for span in accepted.spans):
             self._accepted = accepted
@@ -264,8 +271,10 @@ class Transcriber:
             timed.append((replace(span, start=frames[0], end=frames[1]), fitted))
         last = next((found[-1] for _, found in reversed(timed) if found), None)
         if last is not None and not accepted.reaches_end and last.end > offset:
-            # More precise than the timestamp where the model was cut off.
-            accepted = replace(accepted, next_frame=round(last.end * FRAMES_PER_SECOND))
+            # More precise than the timestamp where the model was cut off. A word that was fitted to
+            # its segment may end after the window.
+            next_frame = min(round(last.end * FRAMES_PER_SECOND), accepted.attempt.end_frame)
+            accepted = replace(accepted, next_frame=next_frame)
         return self._finish(accepted, timed)
 
     def _choose_window(self) -> Attempt | NeedAudio | Finished:
@@ -313,10 +322,12 @@ class Transcriber:
             frames=attempt.frames,
         )
         spans, next_frame = split.spans, split.next_frame
-        if attempt.is_partial and split.reaches_end:
-            # The last span may continue in audio that has not arrived.
-            spans = spans[:-1]
-            next_frame = spans[-1].end if spans else attempt.first_frame
+        if attempt.is_partial:
+            # Speech that ends later, or has no end yet, may continue in audio that has not arrived.
+            heard = spans[:-1] if split.reaches_end else spans
+            final = list(takewhile(lambda span: span.end <= attempt.end_frame, heard))
+            if len(final) < len(spans):
+                spans, next_frame = final, final[-1].end if final else attempt.first_frame
         return _Accepted(
             attempt=attempt,
             decoded=decoded,

@@ -85,6 +85,11 @@ def test_a_file_is_there_once_it_is_whole() -> None:
         ([], PCM, "audio.content: must have 1 to .* bytes, got 0"),
         ([], {}, "audio.content: must have 1 to .* bytes, got 0"),
         ([b"abc"], PCM, "audio.content: must be whole frames of 2 bytes"),
+        (
+            [b"ab"],
+            PCM | {"sample_rate": 192_000},
+            "audio.content: must have a sample other than 0, got 0 samples",
+        ),
         ([b"abcdefghi"], {}, "audio.content: must be in one of the formats WAV"),
     ],
 )

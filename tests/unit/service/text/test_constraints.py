@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import string
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import jsonschema
 import numpy as np
 import pytest
 import tokenizers
-from tokenizers import decoders, models, normalizers
+from tokenizers import decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from shaperouter_service.checkpoints.model_locations import parse_models
@@ -52,7 +53,22 @@ def _with_bytes(directory: Path) -> Tokenizer:
     return _loaded(directory)
 
 
-@pytest.fixture(scope="session", params=["ByteLevel", "ByteFallback", "g2p"])
+def _with_words(directory: Path) -> Tokenizer:
+    """A tokenizer as T5 has it, where no token is a space and an `a`."""
+    words = ["▁Yes", "▁No", "▁AA", "▁B", "▁", *string.ascii_letters, *string.digits]
+    made = tokenizers.Tokenizer(
+        models.Unigram([(piece, -1.0) for piece in [*SPECIAL, *words]], unk_id=2)
+    )
+    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    made.decoder = decoders.Metaspace()
+    made.add_special_tokens(SPECIAL)
+    PreTrainedTokenizerFast(
+        tokenizer_object=made, eos_token="</s>", pad_token="<pad>", unk_token="<unk>"
+    ).save_pretrained(directory)
+    return _loaded(directory)
+
+
+@pytest.fixture(scope="session", params=["ByteLevel", "ByteFallback", "Metaspace", "g2p"])
 def kind(
     request: pytest.FixtureRequest, tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
 ) -> Tokenizer:
@@ -61,6 +77,8 @@ def kind(
         return tokenizer
     if request.param == "ByteFallback":
         return _with_bytes(tmp_path_factory.mktemp("tokenizer"))
+    if request.param == "Metaspace":
+        return _with_words(tmp_path_factory.mktemp("tokenizer"))
     (source,) = parse_models(["g2p"])
     return _loaded(source.directory)
 
@@ -98,6 +116,15 @@ def test_texts_are_one_of_their_choices(kind: Tokenizer) -> None:
     found = {_random_text(kind, "choices", choices, random.Random(seed)) for seed in range(CASES)}
     assert found <= set(choices)
     assert len(found) > 1
+
+
+def test_a_text_may_begin_with_a_token_that_begins_a_word(tmp_path: Path) -> None:
+    tokenizer = _with_words(tmp_path)
+    grammar = grammar_of("choices", ("Yes", "No"), drops_first_space=tokenizer.drops_first_space)
+    size = len(tokenizer._tokenizer)
+    constraint = tokenizer.constrained_vocabulary(size).constraint(grammar, [1], ())
+    allowed = np.flatnonzero(np.unpackbits(constraint.allowed[0], bitorder="little"))
+    assert {"▁Yes", "▁No", "Y", "N"} <= set(tokenizer._tokenizer.convert_ids_to_tokens(allowed))
 
 
 def test_texts_follow_their_grammar(tokenizer: Tokenizer) -> None:

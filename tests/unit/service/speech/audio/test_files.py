@@ -16,6 +16,8 @@ from shaperouter_service.speech.audio import decode_file as decode_blocks
 SECONDS = 1.5
 # Where a WAV of soundfile has its number of channels, its rate, and the size of its samples.
 CHANNELS_AT, RATE_AT, SIZE_AT = 22, 24, 40
+# Where a WAV has its own size.
+FILE_SIZE_AT = 4
 # Where a FLAC has its length.
 LENGTH_AT = 18
 # What keeps no more than ears need.
@@ -106,6 +108,14 @@ def test_a_wav_from_a_pipe_is_read_to_its_end(size: int) -> None:
     assert len(decode_file(patched(SIZE_AT, "<I", size))) == SECONDS * SAMPLE_RATE
 
 
+# As written by programs that write no size, and by those that write the header's.
+@pytest.mark.parametrize("file_size", [0, SIZE_AT - FILE_SIZE_AT, 0xFFFFFFFF])
+def test_a_wav_of_size_0_from_a_pipe_is_read_to_its_end(file_size: int) -> None:
+    content = bytearray(patched(SIZE_AT, "<I", 0))
+    struct.pack_into("<I", content, FILE_SIZE_AT, file_size)
+    np.testing.assert_array_equal(decode_file(bytes(content)), decode_file(WAV))
+
+
 def test_a_flac_from_a_pipe_is_read_to_its_end() -> None:
     content = bytearray(written(tone(SAMPLE_RATE, 1), kind="FLAC"))
     # Its length is in the low 36 bits of these.
@@ -146,6 +156,22 @@ def test_texts_and_pictures_between_mp3s_are_skipped() -> None:
     assert len(decode_file(joined)) / SAMPLE_RATE == pytest.approx(10.0, abs=0.5)
 
 
+# 1000 bytes, in sevens of bits, without and with a footer.
+ID3 = b"ID3\4\0\0" + bytes([0, 0, 7, 104]) + bytes(1000)
+ID3_WITH_FOOTER = b"ID3\4\0\x10" + ID3[6:] + b"3DI\4\0\x10" + ID3[6:10]
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [ID3 + ID3, ID3_WITH_FOOTER, ID3 + ID3_WITH_FOOTER],
+    ids=["two", "a footer", "two and a footer"],
+)
+def test_an_mp3_is_read_to_its_end_after_any_tags(tags: bytes) -> None:
+    content = varying_mp3(20.0)
+    frames = content[content.index(content[:2], 4) :]
+    np.testing.assert_array_equal(decode_file(tags + frames), decode_file(frames))
+
+
 def test_an_mp3_with_its_tag_is_decoded_as_it_always_was() -> None:
     assert len(decode_file(varying_mp3(20.0))) == 20 * SAMPLE_RATE
 
@@ -179,6 +205,14 @@ def test_a_file_that_was_cut_off_is_refused(kind: str, share: float) -> None:
 def test_a_single_missing_byte_is_noticed(kind: str) -> None:
     content = written(tone(SAMPLE_RATE, 1), kind=kind)
     assert f"must be a complete {kind} file: " in refusal(content[:-1])
+
+
+def test_an_rf64_that_was_cut_off_is_refused() -> None:
+    content = written(tone(SAMPLE_RATE, 1), kind="RF64", subtype="PCM_16")
+    assert refusal(content[:-1]) == (
+        "audio.content: must be a complete WAV file: its header declares 48000 bytes of samples, "
+        "got 47999"
+    )
 
 
 def test_a_mislabelled_file_is_refused() -> None:
@@ -255,16 +289,26 @@ def test_a_file_without_samples_is_refused() -> None:
     assert refusal(WAV[:36]).startswith("audio.content: must be a complete WAV file: it has no sam")
 
 
+def test_texts_after_no_samples_are_not_taken_for_samples() -> None:
+    text = b"LIST" + struct.pack("<I", 100) + bytes(range(100))
+    header = bytearray(WAV[: SIZE_AT + 4] + text)
+    struct.pack_into("<I", header, SIZE_AT, 0)
+    struct.pack_into("<I", header, FILE_SIZE_AT, len(header) - 8)
+    assert refusal(bytes(header)).endswith("got 0 samples that are all 0")
+
+
 def test_a_wav_of_empty_chunks_is_refused() -> None:
     assert refusal(WAV[:36] + 2000 * (b"junk" + bytes(4)) + WAV[36:]) == (
         "audio.content: must have at most 1000 chunks, got more"
     )
 
 
-def test_a_second_stream_is_not_left_out_in_silence() -> None:
-    content = written(tone(SAMPLE_RATE, 1), kind="OGG")
+@pytest.mark.parametrize("kind", ["FLAC", "OGG"])
+def test_a_second_stream_is_not_left_out_in_silence(kind: str) -> None:
+    content = written(tone(SAMPLE_RATE, 1), kind=kind)
     assert refusal(content + content) == (
-        f"audio.content: must have one stream, got an OGG file with another at byte {len(content)}"
+        "audio.content: must have one stream, got another at byte "
+        f"{len(content)} of the {kind} file"
     )
 
 
@@ -274,6 +318,11 @@ def test_a_damaged_mp3_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None
         content[place] ^= 0x5A
     refusal(bytes(content))
     assert capfd.readouterr().err == ""
+
+
+def test_empty_tags_are_not_skipped_for_long() -> None:
+    content = (b"ID3\4\0\0" + bytes(4)) * 101 + varying_mp3(5.0)
+    assert "must be a complete MP3 file: " in refusal(content)
 
 
 def test_places_that_only_look_like_frames_are_not_searched_for_long() -> None:

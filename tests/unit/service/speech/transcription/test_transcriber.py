@@ -302,6 +302,23 @@ def test_part_of_a_window_is_decoded_step_by_step() -> None:
     assert one.next() == NeedAudio(frames=1100)
 
 
+def test_speech_that_seems_to_end_after_what_has_arrived_waits_for_more() -> None:
+    one = transcriber(500, is_complete=False, step_frames=500)
+    attempt(one)
+    segments = one.accept([decoded(0.0, "ab", 3.0, 3.0, "c", 8.0, 8.0, "d")])
+    assert times(segments) == [(0.0, 3.0, "ab")]
+    assert one.next() == NeedAudio(frames=800)
+
+
+def test_words_of_part_of_a_window_end_with_what_has_arrived() -> None:
+    one = transcriber(500, is_complete=False, step_frames=500, words=True)
+    attempt(one)
+    one.accept([decoded(0.0, " a b", 4.8, 4.8)])
+    align(one)
+    one.align([spoken(" a", 1.0, 2.0), spoken(" b", 4.7, 5.2)])
+    assert one.next_frame == 500
+
+
 def test_silence_in_part_of_a_window_waits_for_the_rest() -> None:
     one = transcriber(500, is_complete=False, step_frames=500)
     attempt(one)
@@ -309,16 +326,20 @@ def test_silence_in_part_of_a_window_waits_for_the_rest() -> None:
     assert one.next() == NeedAudio(frames=1000)
 
 
-@given(st.lists(st.integers(1, 2000), min_size=1, max_size=8))
-def test_a_stream_is_heard_to_its_end(pieces: list[int]) -> None:
+@given(
+    st.lists(st.integers(1, 2000), min_size=1, max_size=8), st.sampled_from([0.0, 1.0, 3.5, 25.0])
+)
+def test_a_stream_is_heard_to_its_end(pieces: list[int], end: float) -> None:
     one = transcriber(0, is_complete=False, step_frames=300)
     heard = 0
     for index, piece in enumerate(pieces):
         heard += piece
-        one.feed(heard, is_complete=index == len(pieces) - 1)
+        is_complete = index == len(pieces) - 1
+        one.feed(heard, is_complete=is_complete)
         while isinstance(asked := one.next(), Attempt):
             assert asked.first_frame + asked.frames <= heard
-            one.accept([decoded(0.0, "ab", 1.0, 1.0, "c")])
+            one.accept([decoded(0.0, "ab", end, end, "c")])
+            assert is_complete or one.next_frame <= heard
     assert one.next() == Finished()
     assert one.next_frame >= heard
 
