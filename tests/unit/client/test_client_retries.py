@@ -22,6 +22,7 @@ from shaperouter import (
     OverloadedError,
     UnavailableError,
 )
+from shaperouter._async_connection import AsyncConnection
 from shaperouter._retries import RetryPolicy
 
 if TYPE_CHECKING:
@@ -192,6 +193,30 @@ def test_closing_the_client_ends_a_pause(fake: FakeShaperouter) -> None:
     client.close()
     thread.join(10)
     assert len(failures) == 1
+
+
+def test_closing_the_asyncio_client_ends_a_pause(
+    fake: FakeShaperouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.before_answer = fake.fail(EXHAUSTED, "queue is full", retry_info(60))
+    pausing = asyncio.Event()
+    pause = AsyncConnection.pause
+
+    async def seen(connection: AsyncConnection[Any], seconds: float) -> None:
+        pausing.set()
+        await pause(connection, seconds)
+
+    monkeypatch.setattr(AsyncConnection, "pause", seen)
+
+    async def close_in_pause() -> None:
+        async with AsyncClient(fake.address, retries=1) as client:
+            call = asyncio.create_task(client.generate("x"))
+            await asyncio.wait_for(pausing.wait(), 10)
+            await client.close()
+            with pytest.raises(CallCancelledError):
+                await asyncio.wait_for(call, 10)
+
+    asyncio.run(close_in_pause())
 
 
 @pytest.mark.parametrize("retries", [-1, 1.5, "3", True, 2**31])
