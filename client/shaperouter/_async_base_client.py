@@ -29,7 +29,7 @@ from shaperouter._errors import (
     UnavailableError,
 )
 from shaperouter._generation import Generation
-from shaperouter._retries import RetryPolicy
+from shaperouter._retries import NO_RETRIES, RetryPolicy
 from shaperouter._security import FileName, Security
 from shaperouter._signature import Signature
 from shaperouter._status import forbids_retry
@@ -97,8 +97,9 @@ class AsyncBaseClient:
                 to this machine, and never across a network in plain text.
             retries: How many times to repeat a call that failed with a retriable error, within the
                 call's deadline. The client waits as long as the service asks for, or increasingly
-                long. 0 means never. Streams are not repeated. Default: 3 times after
-                `UnavailableError`, and never after `OverloadedError`.
+                long. 0 means never. Streams, and calls that change which models are served, are
+                not repeated. Default: 3 times after `UnavailableError`, and never after
+                `OverloadedError`.
 
         Raises:
             InvalidArgumentError: The address, the timeout or the number of retries is invalid, a
@@ -212,7 +213,7 @@ class AsyncBaseClient:
     async def _unready_reason(self, model: str, timeout: float | None) -> str:
         """Why the service is not ready; empty if it is."""
         limit = _readiness.check_timeout(timeout)
-        stubs, retries = self._stubs, _readiness.NO_RETRIES
+        stubs, retries = self._stubs, NO_RETRIES  # the caller repeats checks
         try:
             if not model:
                 status = await self._call(

@@ -4,18 +4,46 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
+from typing import NoReturn, Self
 
+import grpc
 import pytest
 
 from harness.service import Service
 from harness.waiting import wait_until
+from shaperouter.v1 import model_pb2_grpc
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "client/typescript"
 
 pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node")
+
+
+class Stopping(model_pb2_grpc.ModelServiceServicer):
+    """A service that is unavailable; it counts the calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self._server = grpc.server(ThreadPoolExecutor(1))
+        model_pb2_grpc.add_ModelServiceServicer_to_server(self, self._server)
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+
+    def __enter__(self) -> Self:
+        self._server.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._server.stop(None).wait()
+
+    def _refuse(self, request: object, context: grpc.ServicerContext) -> NoReturn:
+        del request
+        self.calls += 1
+        context.abort(grpc.StatusCode.UNAVAILABLE, "stopping")
+
+    ListModels = GetModel = LoadModel = UnloadModel = SetAlias = _refuse
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +125,26 @@ def test_leaving_a_stream_early_frees_its_slot(demo: Service) -> None:
         demo.address,
     )
     wait_until(lambda: demo.metric("shaperouter_slots", model="demo", state="active") == 0)
+
+
+@pytest.mark.usefixtures("built")
+@pytest.mark.parametrize(
+    ("method", "calls"),
+    [("listModels", 4), ("getModel", 4), ("loadModel", 1), ("unloadModel", 1), ("setAlias", 1)],
+)
+def test_only_calls_that_change_nothing_are_sent_again(method: str, calls: int) -> None:
+    with Stopping() as service:
+        run(
+            """
+            const client = new Client(process.argv[1]);
+            const { models } = client.stubs;
+            await new Promise((resolve) => models[process.argv[2]]({ targets: [] }, resolve));
+            client.close();
+            """,
+            service.address,
+            method,
+        )
+        assert service.calls == calls
 
 
 @pytest.mark.usefixtures("built")

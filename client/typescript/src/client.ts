@@ -44,11 +44,16 @@ export interface GenerateOptions extends Partial<GenerationOptions> {
   signal?: AbortSignal;
 }
 
-// The services resend a call by themselves only if it never reached a worker.
+// The services resend a call by themselves only if it never reached a worker. A change of the models
+// is not sent again: it may have lost only its answer.
 const RETRIES = {
   methodConfig: [
     {
-      name: [{ service: "shaperouter.v1.GenerationService" }, { service: "shaperouter.v1.ModelService" }],
+      name: [
+        { service: "shaperouter.v1.GenerationService" },
+        { service: "shaperouter.v1.ModelService", method: "ListModels" },
+        { service: "shaperouter.v1.ModelService", method: "GetModel" },
+      ],
       retryPolicy: {
         maxAttempts: 4,
         initialBackoff: "0.2s",

@@ -168,6 +168,35 @@ def test_permanent_errors_are_raised_at_once(fake: FakeShaperouter, call: Genera
     assert len(fake.requests) == 1
 
 
+def change(address: str, method: str, *arguments: str) -> None:
+    with Client(address, retries=3) as client:
+        getattr(client, method)(*arguments)
+
+
+def async_change(address: str, method: str, *arguments: str) -> None:
+    async def call() -> None:
+        async with AsyncClient(address, retries=3) as client:
+            await getattr(client, method)(*arguments)
+
+    asyncio.run(call())
+
+
+@pytest.mark.usefixtures("fast_retries")
+@pytest.mark.parametrize("call", [change, async_change])
+@pytest.mark.parametrize(
+    "arguments",
+    [("load_model", "gpt2"), ("unload_model", "gpt2"), ("set_alias", "chat", "gpt2")],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_change_of_the_models_is_never_repeated(
+    fake: FakeShaperouter, call: Callable[..., None], arguments: tuple[str, ...]
+) -> None:
+    fake.before_models = fake.fail(UNAVAILABLE, "the connection was lost")
+    with pytest.raises(UnavailableError, match="the connection was lost"):
+        call(fake.address, *arguments)
+    assert len(fake.requests) == 1
+
+
 def test_a_stream_is_never_retried(fake: FakeShaperouter) -> None:
     fake.script.insert(0, fake.fail(UNAVAILABLE, "shutting down"))
     shutting_down = pytest.raises(UnavailableError, match="shutting down")
