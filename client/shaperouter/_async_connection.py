@@ -18,6 +18,9 @@ ResponseT = TypeVar("ResponseT")
 ResultT = TypeVar("ResultT")
 StubsT = TypeVar("StubsT")
 
+# An attempt of a call, which may take so many seconds; None means no limit.
+AsyncAttempt = Callable[[float | None], Awaitable[ResultT]]
+
 if TYPE_CHECKING:
     AsyncStreamingCall = (
         grpc.aio.UnaryStreamCall[Any, ResponseT] | grpc.aio.StreamStreamCall[Any, ResponseT]

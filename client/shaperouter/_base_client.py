@@ -16,7 +16,7 @@ from shaperouter import (
     _transcription_events,
     _transcription_requests,
 )
-from shaperouter._connection import Calls, Connection, errors
+from shaperouter._connection import Attempt, Calls, Connection, errors
 from shaperouter._endpoint import DEFAULT_TIMEOUT, Endpoint
 from shaperouter._errors import (
     DeadlineError,
@@ -34,7 +34,7 @@ from shaperouter._streams import (
     GraphStream,
     TranscriptionStream,
 )
-from shaperouter._transcription import TranscriptionProgress
+from shaperouter._transcription import Transcription, TranscriptionProgress
 from shaperouter._transcription_requests import Recording
 from shaperouter.v1 import (
     generation_pb2,
@@ -48,6 +48,7 @@ from shaperouter.v1 import (
 
 _RequestT = TypeVar("_RequestT")
 _ResponseT = TypeVar("_ResponseT")
+_ResultT = TypeVar("_ResultT")
 
 
 class Stubs:
@@ -162,11 +163,25 @@ class BaseClient:
         """
         calls = calls or self._connection
         deadline = self._endpoint.deadline(timeout)
-        attempts = (retries or self._retries).begin(deadline)
+
+        def attempt(left: float | None) -> _ResponseT:
+            with errors(address=self.address, deadline=deadline):
+                return calls.send(method, request, left)
+
+        return self._repeat(attempt, deadline, retries or self._retries, calls)
+
+    def _repeat(
+        self,
+        attempt: Attempt[_ResultT],
+        deadline: float | None,
+        retries: RetryPolicy,
+        calls: Calls,
+    ) -> _ResultT:
+        """Makes an attempt, and another one after each failure that the retry policy covers."""
+        attempts = retries.begin(deadline)
         while True:
             try:
-                with errors(address=self.address, deadline=deadline):
-                    return calls.send(method, request, attempts.left)
+                return attempt(attempts.left)
             except ShaperouterError as error:
                 pause = attempts.pause_after(error, forbidden=forbids_retry(error.__cause__))
                 if pause is None:
@@ -225,18 +240,39 @@ class BaseClient:
         except (UnavailableError, DeadlineError) as error:
             return str(error)
 
+    def _transcribe_in_pieces(
+        self,
+        arguments: _transcription_requests.TranscriptionArguments,
+        content: bytes,
+        timeout: float | None,
+    ) -> Transcription:
+        """Sends a recording as a stream, and again as a call with a single answer would be."""
+        deadline = self._endpoint.deadline(timeout)
+
+        def attempt(left: float | None) -> Transcription:
+            with self._transcription_stream(
+                arguments, content, deadline=deadline, left=left
+            ) as stream:
+                for _ in stream:
+                    pass
+                return stream.result
+
+        return self._repeat(attempt, deadline, self._retries, self._connection)
+
     def _transcription_stream(
         self,
         arguments: _transcription_requests.TranscriptionArguments,
         audio: Recording,
-        timeout: float | None,
-        on_stall: Callable[[Signature], None] | None,
-        on_progress: Callable[[TranscriptionProgress], None] | None,
+        *,
+        deadline: float | None,
+        left: float | None,
+        on_stall: Callable[[Signature], None] | None = None,
+        on_progress: Callable[[TranscriptionProgress], None] | None = None,
     ) -> TranscriptionStream:
+        """Starts a stream that may take `left` seconds of the call's `deadline`."""
         messages = _transcription_requests.RecordingMessages(arguments, audio)
-        deadline = self._endpoint.deadline(timeout)
         return TranscriptionStream(
-            self._stubs.transcription.TranscribeStream(iter(messages), timeout=deadline),
+            self._stubs.transcription.TranscribeStream(iter(messages), timeout=left),
             address=self.address,
             deadline=deadline,
             events=_transcription_events.TranscriptionEvents(on_stall, on_progress),

@@ -1,10 +1,10 @@
 """Retries of failed calls.
 
-Only unary calls are repeated, of whose answer no part has arrived. Those that change which models
-are served are not: one that lost only its answer would be refused the second time. Streams are not
-repeated. (gRPC's own retries ignore ``google.rpc.RetryInfo``. They also
-make a stream that a stopping server cancels hang now and then, in gRPC 1.85 even beyond its
-deadline: 4 of 12 in a trial.)
+Only calls with a single answer are repeated, also one that sends a recording in pieces. Those that
+change which models are served are not: one that lost only its answer would be refused the second
+time. Streams are not repeated, because parts of their answer have been handed over. (gRPC's own
+retries ignore ``google.rpc.RetryInfo``. They also make a stream that a stopping server cancels hang
+now and then, in gRPC 1.85 even beyond its deadline: 4 of 12 in a trial.)
 """
 
 import random
