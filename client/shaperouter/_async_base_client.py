@@ -15,7 +15,7 @@ from shaperouter import (
     _transcription_events,
     _transcription_requests,
 )
-from shaperouter._async_connection import AsyncCalls, AsyncConnection, async_errors
+from shaperouter._async_connection import AsyncAttempt, AsyncCalls, AsyncConnection, async_errors
 from shaperouter._async_streams import (
     AsyncGenerationStream,
     AsyncGraphStream,
@@ -29,11 +29,11 @@ from shaperouter._errors import (
     UnavailableError,
 )
 from shaperouter._generation import Generation
-from shaperouter._retries import RetryPolicy
+from shaperouter._retries import NO_RETRIES, RetryPolicy
 from shaperouter._security import FileName, Security
 from shaperouter._signature import Signature
 from shaperouter._status import forbids_retry
-from shaperouter._transcription import TranscriptionProgress
+from shaperouter._transcription import Transcription, TranscriptionProgress
 from shaperouter._transcription_requests import AsyncRecording
 from shaperouter.v1 import (
     generation_pb2,
@@ -47,6 +47,7 @@ from shaperouter.v1 import (
 
 _RequestT = TypeVar("_RequestT")
 _ResponseT = TypeVar("_ResponseT")
+_ResultT = TypeVar("_ResultT")
 
 
 class AsyncStubs:
@@ -97,8 +98,9 @@ class AsyncBaseClient:
                 to this machine, and never across a network in plain text.
             retries: How many times to repeat a call that failed with a retriable error, within the
                 call's deadline. The client waits as long as the service asks for, or increasingly
-                long. 0 means never. Streams are not repeated. Default: 3 times after
-                `UnavailableError`, and never after `OverloadedError`.
+                long. 0 means never. Streams, and calls that change which models are served, are
+                not repeated. Default: 3 times after `UnavailableError`, and never after
+                `OverloadedError`.
 
         Raises:
             InvalidArgumentError: The address, the timeout or the number of retries is invalid, a
@@ -160,11 +162,25 @@ class AsyncBaseClient:
         """
         calls = calls or self._connection
         deadline = self._endpoint.deadline(timeout)
-        attempts = (retries or self._retries).begin(deadline)
+
+        async def attempt(left: float | None) -> _ResponseT:
+            with async_errors(address=self.address, deadline=deadline):
+                return await calls.send(method, request, left)
+
+        return await self._repeat(attempt, deadline, retries or self._retries, calls)
+
+    async def _repeat(
+        self,
+        attempt: AsyncAttempt[_ResultT],
+        deadline: float | None,
+        retries: RetryPolicy,
+        calls: AsyncCalls,
+    ) -> _ResultT:
+        """Makes an attempt, and another one after each failure that the retry policy covers."""
+        attempts = retries.begin(deadline)
         while True:
             try:
-                with async_errors(address=self.address, deadline=deadline):
-                    return await calls.send(method, request, attempts.left)
+                return await attempt(attempts.left)
             except ShaperouterError as error:
                 pause = attempts.pause_after(error, forbidden=forbids_retry(error.__cause__))
                 if pause is None:
@@ -212,7 +228,7 @@ class AsyncBaseClient:
     async def _unready_reason(self, model: str, timeout: float | None) -> str:
         """Why the service is not ready; empty if it is."""
         limit = _readiness.check_timeout(timeout)
-        stubs, retries = self._stubs, _readiness.NO_RETRIES
+        stubs, retries = self._stubs, NO_RETRIES  # the caller repeats checks
         try:
             if not model:
                 status = await self._call(
@@ -225,18 +241,39 @@ class AsyncBaseClient:
         except (UnavailableError, DeadlineError) as error:
             return str(error)
 
+    async def _transcribe_in_pieces(
+        self,
+        arguments: _transcription_requests.TranscriptionArguments,
+        content: bytes,
+        timeout: float | None,
+    ) -> Transcription:
+        """Sends a recording as a stream, and again as a call with a single answer would be."""
+        deadline = self._endpoint.deadline(timeout)
+
+        async def attempt(left: float | None) -> Transcription:
+            async with self._transcription_stream(
+                arguments, content, deadline=deadline, left=left
+            ) as stream:
+                async for _ in stream:
+                    pass
+                return stream.result
+
+        return await self._repeat(attempt, deadline, self._retries, self._connection)
+
     def _transcription_stream(
         self,
         arguments: _transcription_requests.TranscriptionArguments,
         audio: AsyncRecording,
-        timeout: float | None,
-        on_stall: Callable[[Signature], None] | None,
-        on_progress: Callable[[TranscriptionProgress], None] | None,
+        *,
+        deadline: float | None,
+        left: float | None,
+        on_stall: Callable[[Signature], None] | None = None,
+        on_progress: Callable[[TranscriptionProgress], None] | None = None,
     ) -> AsyncTranscriptionStream:
+        """Starts a stream that may take `left` seconds of the call's `deadline`."""
         messages = _transcription_requests.RecordingMessages(arguments, audio)
-        deadline = self._endpoint.deadline(timeout)
         return AsyncTranscriptionStream(
-            self._stubs.transcription.TranscribeStream(aiter(messages), timeout=deadline),
+            self._stubs.transcription.TranscribeStream(aiter(messages), timeout=left),
             address=self.address,
             deadline=deadline,
             events=_transcription_events.TranscriptionEvents(on_stall, on_progress),

@@ -22,6 +22,7 @@ from shaperouter._generation import Generation
 from shaperouter._graph import Graph
 from shaperouter._model import Model
 from shaperouter._options import GenerationOptions
+from shaperouter._retries import NO_RETRIES
 from shaperouter._signature import Signature
 from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2
 
@@ -364,7 +365,7 @@ class AsyncClient(AsyncTranscriptionCalls, AsyncInferenceCalls, AsyncRepositoryC
             ModelNotFoundError: The service has no such model.
         """
         deadline = self._endpoint.deadline(timeout)
-        clock = _readiness.NO_RETRIES.begin(deadline)
+        clock = NO_RETRIES.begin(deadline)
         while reason := await self._unready_reason(model, clock.left):
             if on_wait is not None:
                 on_wait(reason)

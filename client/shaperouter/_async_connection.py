@@ -18,6 +18,9 @@ ResponseT = TypeVar("ResponseT")
 ResultT = TypeVar("ResultT")
 StubsT = TypeVar("StubsT")
 
+# An attempt of a call, which may take so many seconds; None means no limit.
+AsyncAttempt = Callable[[float | None], Awaitable[ResultT]]
+
 if TYPE_CHECKING:
     AsyncStreamingCall = (
         grpc.aio.UnaryStreamCall[Any, ResponseT] | grpc.aio.StreamStreamCall[Any, ResponseT]
@@ -29,7 +32,12 @@ class AsyncCalls:
 
     def __init__(self) -> None:
         """Starts without calls."""
-        self.cancelled = False
+        self._cancelled = asyncio.Event()
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the connection is closed."""
+        return self._cancelled.is_set()
 
     async def send(
         self,
@@ -53,9 +61,11 @@ class AsyncCalls:
         Raises:
             CallCancelledError: The connection is closed.
         """
-        await asyncio.sleep(seconds)
-        if self.cancelled:
-            raise cancelled()
+        try:
+            await asyncio.wait_for(self._cancelled.wait(), seconds)
+        except TimeoutError:
+            return
+        raise cancelled()
 
 
 class AsyncConnection(AsyncCalls, Generic[StubsT]):
@@ -113,7 +123,7 @@ class AsyncConnection(AsyncCalls, Generic[StubsT]):
 
     async def close(self) -> None:
         """Closes the channel and cancels the calls in progress; may be called again."""
-        self.cancelled = True
+        self._cancelled.set()
         if self._channel is not None:
             await self._channel.close()
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from shaperouter import _convert, _requests
 from shaperouter._async_base_client import AsyncBaseClient
 from shaperouter._model import Model
+from shaperouter._retries import NO_RETRIES
 
 
 class AsyncRepositoryCalls(AsyncBaseClient):
-    """The methods with which operators change the models of a running service."""
+    """The methods with which operators change the models of a running service; never repeated."""
 
     async def load_model(
         self, name: str, location: str = "", *, share: float = 1.0, timeout: float = math.inf
@@ -34,7 +35,9 @@ class AsyncRepositoryCalls(AsyncBaseClient):
             ShaperouterError: A worker could not load it, or the service has no model repository.
         """
         request = _requests.load_request(name, location, share)
-        response = await self._call(self._stubs.models.LoadModel, request, timeout)
+        response = await self._call(
+            self._stubs.models.LoadModel, request, timeout, retries=NO_RETRIES
+        )
         return _convert.model(response.model)
 
     async def unload_model(self, name: str, *, timeout: float | None = None) -> None:
@@ -49,7 +52,8 @@ class AsyncRepositoryCalls(AsyncBaseClient):
             PermissionDeniedError: The client is not an operator.
             ShaperouterError: The service has no model repository.
         """
-        await self._call(self._stubs.models.UnloadModel, _requests.unload_request(name), timeout)
+        request = _requests.unload_request(name)
+        await self._call(self._stubs.models.UnloadModel, request, timeout, retries=NO_RETRIES)
 
     async def set_alias(
         self, name: str, targets: str | Mapping[str, float], *, timeout: float | None = None
@@ -67,6 +71,5 @@ class AsyncRepositoryCalls(AsyncBaseClient):
             ModelNotFoundError: The service does not serve one of the models.
             PermissionDeniedError: The client is not an operator.
         """
-        await self._call(
-            self._stubs.models.SetAlias, _requests.alias_request(name, targets), timeout
-        )
+        request = _requests.alias_request(name, targets)
+        await self._call(self._stubs.models.SetAlias, request, timeout, retries=NO_RETRIES)

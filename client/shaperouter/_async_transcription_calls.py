@@ -59,10 +59,7 @@ class AsyncTranscriptionCalls(AsyncBaseClient):
             request = _transcription_requests.transcription_request(arguments, content)
             response = await self._call(self._stubs.transcription.Transcribe, request, timeout)
             return _transcription_events.response(response)
-        async with self._transcription_stream(arguments, content, timeout, None, None) as stream:
-            async for _ in stream:
-                pass
-            return stream.result
+        return await self._transcribe_in_pieces(arguments, content, timeout)
 
     def transcribe_stream(
         self,
@@ -115,4 +112,12 @@ class AsyncTranscriptionCalls(AsyncBaseClient):
             options=options,
             step_seconds=step_seconds,
         )
-        return self._transcription_stream(arguments, audio, timeout, on_stall, on_progress)
+        deadline = self._endpoint.deadline(timeout)
+        return self._transcription_stream(
+            arguments,
+            audio,
+            deadline=deadline,
+            left=deadline,
+            on_stall=on_stall,
+            on_progress=on_progress,
+        )

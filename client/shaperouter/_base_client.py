@@ -16,7 +16,7 @@ from shaperouter import (
     _transcription_events,
     _transcription_requests,
 )
-from shaperouter._connection import Calls, Connection, errors
+from shaperouter._connection import Attempt, Calls, Connection, errors
 from shaperouter._endpoint import DEFAULT_TIMEOUT, Endpoint
 from shaperouter._errors import (
     DeadlineError,
@@ -25,7 +25,7 @@ from shaperouter._errors import (
     UnavailableError,
 )
 from shaperouter._generation import Generation
-from shaperouter._retries import RetryPolicy
+from shaperouter._retries import NO_RETRIES, RetryPolicy
 from shaperouter._security import FileName, Security
 from shaperouter._signature import Signature
 from shaperouter._status import forbids_retry
@@ -34,7 +34,7 @@ from shaperouter._streams import (
     GraphStream,
     TranscriptionStream,
 )
-from shaperouter._transcription import TranscriptionProgress
+from shaperouter._transcription import Transcription, TranscriptionProgress
 from shaperouter._transcription_requests import Recording
 from shaperouter.v1 import (
     generation_pb2,
@@ -48,6 +48,7 @@ from shaperouter.v1 import (
 
 _RequestT = TypeVar("_RequestT")
 _ResponseT = TypeVar("_ResponseT")
+_ResultT = TypeVar("_ResultT")
 
 
 class Stubs:
@@ -98,8 +99,9 @@ class BaseClient:
                 to this machine, and never across a network in plain text.
             retries: How many times to repeat a call that failed with a retriable error, within the
                 call's deadline. The client waits as long as the service asks for, or increasingly
-                long. 0 means never. Streams are not repeated. Default: 3 times after
-                `UnavailableError`, and never after `OverloadedError`.
+                long. 0 means never. Streams, and calls that change which models are served, are
+                not repeated. Default: 3 times after `UnavailableError`, and never after
+                `OverloadedError`.
 
         Raises:
             InvalidArgumentError: The address, the timeout or the number of retries is invalid, a
@@ -161,11 +163,25 @@ class BaseClient:
         """
         calls = calls or self._connection
         deadline = self._endpoint.deadline(timeout)
-        attempts = (retries or self._retries).begin(deadline)
+
+        def attempt(left: float | None) -> _ResponseT:
+            with errors(address=self.address, deadline=deadline):
+                return calls.send(method, request, left)
+
+        return self._repeat(attempt, deadline, retries or self._retries, calls)
+
+    def _repeat(
+        self,
+        attempt: Attempt[_ResultT],
+        deadline: float | None,
+        retries: RetryPolicy,
+        calls: Calls,
+    ) -> _ResultT:
+        """Makes an attempt, and another one after each failure that the retry policy covers."""
+        attempts = retries.begin(deadline)
         while True:
             try:
-                with errors(address=self.address, deadline=deadline):
-                    return calls.send(method, request, attempts.left)
+                return attempt(attempts.left)
             except ShaperouterError as error:
                 pause = attempts.pause_after(error, forbidden=forbids_retry(error.__cause__))
                 if pause is None:
@@ -213,7 +229,7 @@ class BaseClient:
     def _unready_reason(self, model: str, timeout: float | None) -> str:
         """Why the service is not ready; empty if it is."""
         limit = _readiness.check_timeout(timeout)
-        stubs, retries = self._stubs, _readiness.NO_RETRIES
+        stubs, retries = self._stubs, NO_RETRIES  # the caller repeats checks
         try:
             if not model:
                 status = self._call(stubs.health, _readiness.READINESS, limit, retries=retries)
@@ -224,18 +240,39 @@ class BaseClient:
         except (UnavailableError, DeadlineError) as error:
             return str(error)
 
+    def _transcribe_in_pieces(
+        self,
+        arguments: _transcription_requests.TranscriptionArguments,
+        content: bytes,
+        timeout: float | None,
+    ) -> Transcription:
+        """Sends a recording as a stream, and again as a call with a single answer would be."""
+        deadline = self._endpoint.deadline(timeout)
+
+        def attempt(left: float | None) -> Transcription:
+            with self._transcription_stream(
+                arguments, content, deadline=deadline, left=left
+            ) as stream:
+                for _ in stream:
+                    pass
+                return stream.result
+
+        return self._repeat(attempt, deadline, self._retries, self._connection)
+
     def _transcription_stream(
         self,
         arguments: _transcription_requests.TranscriptionArguments,
         audio: Recording,
-        timeout: float | None,
-        on_stall: Callable[[Signature], None] | None,
-        on_progress: Callable[[TranscriptionProgress], None] | None,
+        *,
+        deadline: float | None,
+        left: float | None,
+        on_stall: Callable[[Signature], None] | None = None,
+        on_progress: Callable[[TranscriptionProgress], None] | None = None,
     ) -> TranscriptionStream:
+        """Starts a stream that may take `left` seconds of the call's `deadline`."""
         messages = _transcription_requests.RecordingMessages(arguments, audio)
-        deadline = self._endpoint.deadline(timeout)
         return TranscriptionStream(
-            self._stubs.transcription.TranscribeStream(iter(messages), timeout=deadline),
+            self._stubs.transcription.TranscribeStream(iter(messages), timeout=left),
             address=self.address,
             deadline=deadline,
             events=_transcription_events.TranscriptionEvents(on_stall, on_progress),

@@ -19,6 +19,7 @@ from shaperouter._inference_calls import InferenceCalls
 from shaperouter._model import Model
 from shaperouter._options import GenerationOptions
 from shaperouter._repository_calls import RepositoryCalls
+from shaperouter._retries import NO_RETRIES
 from shaperouter._signature import Signature
 from shaperouter._streams import (
     GenerationStream,
@@ -360,7 +361,7 @@ class Client(TranscriptionCalls, InferenceCalls, RepositoryCalls):
             ModelNotFoundError: The service has no such model.
         """
         deadline = self._endpoint.deadline(timeout)
-        clock = _readiness.NO_RETRIES.begin(deadline)
+        clock = NO_RETRIES.begin(deadline)
         while reason := self._unready_reason(model, clock.left):
             if on_wait is not None:
                 on_wait(reason)

@@ -22,6 +22,9 @@ ResponseT = TypeVar("ResponseT")
 ResultT = TypeVar("ResultT")
 StubsT = TypeVar("StubsT")
 
+# An attempt of a call, which may take so many seconds; None means no limit.
+Attempt = Callable[[float | None], ResultT]
+
 if TYPE_CHECKING:
     # gRPC's type for a streaming call exists only in its stubs.
     from grpc import _CallIterator

@@ -4,7 +4,6 @@ import grpc
 from google.protobuf import wrappers_pb2
 
 from shaperouter._errors import DeadlineError
-from shaperouter._retries import RetryPolicy
 from shaperouter.v1 import model_pb2
 
 # gRPC's standard health service. On the wire, its request is one string and its response one enum,
@@ -17,9 +16,6 @@ _SERVING = 1
 PAUSE = 0.25
 _MIN_TIMEOUT = 0.1
 _MAX_TIMEOUT = 5.0
-
-# The caller repeats checks.
-NO_RETRIES = RetryPolicy(retries=0, after_overload=False)
 
 
 def serialize(request: wrappers_pb2.StringValue) -> bytes:

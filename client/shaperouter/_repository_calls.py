@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from shaperouter import _convert, _requests
 from shaperouter._base_client import BaseClient
 from shaperouter._model import Model
+from shaperouter._retries import NO_RETRIES
 
 
 class RepositoryCalls(BaseClient):
-    """The methods with which operators change the models of a running service."""
+    """The methods with which operators change the models of a running service; never repeated."""
 
     def load_model(
         self, name: str, location: str = "", *, share: float = 1.0, timeout: float = math.inf
@@ -36,7 +37,7 @@ class RepositoryCalls(BaseClient):
             ShaperouterError: A worker could not load it, or the service has no model repository.
         """
         request = _requests.load_request(name, location, share)
-        response = self._call(self._stubs.models.LoadModel, request, timeout)
+        response = self._call(self._stubs.models.LoadModel, request, timeout, retries=NO_RETRIES)
         return _convert.model(response.model)
 
     def unload_model(self, name: str, *, timeout: float | None = None) -> None:
@@ -51,7 +52,8 @@ class RepositoryCalls(BaseClient):
             PermissionDeniedError: The client is not an operator.
             ShaperouterError: The service has no model repository.
         """
-        self._call(self._stubs.models.UnloadModel, _requests.unload_request(name), timeout)
+        request = _requests.unload_request(name)
+        self._call(self._stubs.models.UnloadModel, request, timeout, retries=NO_RETRIES)
 
     def set_alias(
         self, name: str, targets: str | Mapping[str, float], *, timeout: float | None = None
@@ -69,4 +71,5 @@ class RepositoryCalls(BaseClient):
             ModelNotFoundError: The service does not serve one of the models.
             PermissionDeniedError: The client is not an operator.
         """
-        self._call(self._stubs.models.SetAlias, _requests.alias_request(name, targets), timeout)
+        request = _requests.alias_request(name, targets)
+        self._call(self._stubs.models.SetAlias, request, timeout, retries=NO_RETRIES)

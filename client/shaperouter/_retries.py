@@ -1,9 +1,10 @@
 """Retries of failed calls.
 
-Only unary calls are repeated: they change nothing, and no part of a failed call's answer has
-arrived. Streams are not repeated. (gRPC's own retries ignore ``google.rpc.RetryInfo``. They also
-make a stream that a stopping server cancels hang now and then, in gRPC 1.85 even beyond its
-deadline: 4 of 12 in a trial.)
+Only calls with a single answer are repeated, also one that sends a recording in pieces. Those that
+change which models are served are not: one that lost only its answer would be refused the second
+time. Streams are not repeated, because parts of their answer have been handed over. (gRPC's own
+retries ignore ``google.rpc.RetryInfo``. They also make a stream that a stopping server cancels hang
+now and then, in gRPC 1.85 even beyond its deadline: 4 of 12 in a trial.)
 """
 
 import random
@@ -59,6 +60,9 @@ class RetryPolicy:
     def repeats(self, error: ShaperouterError) -> bool:
         """Whether a call that failed with `error` may be sent again."""
         return isinstance(error, UnavailableError) or (self.after_overload and error.retriable)
+
+
+NO_RETRIES = RetryPolicy(retries=0, after_overload=False)
 
 
 class Attempts:

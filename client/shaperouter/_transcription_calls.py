@@ -61,10 +61,7 @@ class TranscriptionCalls(BaseClient):
             request = _transcription_requests.transcription_request(arguments, content)
             response = self._call(self._stubs.transcription.Transcribe, request, timeout)
             return _transcription_events.response(response)
-        with self._transcription_stream(arguments, content, timeout, None, None) as stream:
-            for _ in stream:
-                pass
-            return stream.result
+        return self._transcribe_in_pieces(arguments, content, timeout)
 
     def transcribe_stream(
         self,
@@ -117,4 +114,12 @@ class TranscriptionCalls(BaseClient):
             options=options,
             step_seconds=step_seconds,
         )
-        return self._transcription_stream(arguments, audio, timeout, on_stall, on_progress)
+        deadline = self._endpoint.deadline(timeout)
+        return self._transcription_stream(
+            arguments,
+            audio,
+            deadline=deadline,
+            left=deadline,
+            on_stall=on_stall,
+            on_progress=on_progress,
+        )

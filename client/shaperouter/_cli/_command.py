@@ -44,7 +44,7 @@ def shared_options() -> list[click.Parameter]:
             callback=_remember,
             help="Deadline of the call, in seconds. A service that is still starting "
             "compiles before it answers. "
-            f"[default: {DEFAULT_TIMEOUT:g}; none for warm and graphs --watch]",
+            f"[default: {DEFAULT_TIMEOUT:g}; none for load, warm and graphs --watch]",
         ),
         click.Option(
             ["--tls"],

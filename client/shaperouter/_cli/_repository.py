@@ -1,10 +1,11 @@
 """``shaperouter load``, ``shaperouter unload`` and ``shaperouter alias``."""
 
+import math
 from typing import Any
 
 import click
 
-from shaperouter._cli._command import Command, connect, wants_json
+from shaperouter._cli._command import Command, connect, given_timeout, wants_json
 from shaperouter._cli._json import print_json
 from shaperouter._cli._tables import percentages
 from shaperouter._cli._waiting import WaitingLine
@@ -42,7 +43,9 @@ def load(ctx: click.Context, name: str, canary: float | None) -> None:
     with connect(ctx) as client, WaitingLine(enabled=not wants_json(ctx)) as waiting:
         waiting.show(f"loading {model}")
         share = 1.0 if canary is None else canary / 100
-        loaded = client.load_model(model, location, share=share)
+        loaded = client.load_model(
+            model, location, share=share, timeout=given_timeout(ctx, default=math.inf)
+        )
     if wants_json(ctx):
         print_json({"model": loaded})
     elif len(loaded.targets) > 1:

@@ -44,11 +44,16 @@ export interface GenerateOptions extends Partial<GenerationOptions> {
   signal?: AbortSignal;
 }
 
-// The services resend a call by themselves only if it never reached a worker.
+// The services resend a call by themselves only if it never reached a worker. A change of the models
+// is not sent again: it may have lost only its answer.
 const RETRIES = {
   methodConfig: [
     {
-      name: [{ service: "shaperouter.v1.GenerationService" }, { service: "shaperouter.v1.ModelService" }],
+      name: [
+        { service: "shaperouter.v1.GenerationService" },
+        { service: "shaperouter.v1.ModelService", method: "ListModels" },
+        { service: "shaperouter.v1.ModelService", method: "GetModel" },
+      ],
       retryPolicy: {
         maxAttempts: 4,
         initialBackoff: "0.2s",
@@ -86,7 +91,12 @@ export class Client {
       throw new Error(`token: needs tls, because ${address} is not on this machine`);
     }
     const secured = credentialsOf(options.tls);
-    const channel = { "grpc.service_config": JSON.stringify(RETRIES), ...options.channel };
+    const channel = {
+      "grpc.service_config": JSON.stringify(RETRIES),
+      // An http_proxy variable is meant for outside hosts and must not affect calls to this machine.
+      ...(isLocal(address) && { "grpc.enable_http_proxy": 0 }),
+      ...options.channel,
+    };
     const generation = new GenerationServiceClient(address, secured, channel);
     // All stubs share one connection.
     const shared = { ...channel, channelOverride: generation.getChannel() };
@@ -115,7 +125,7 @@ export class Client {
         callOptions(options),
         settled(resolve, reject),
       );
-      onAbort(options.signal, () => call.cancel());
+      call.on("status", onAbort(options.signal, () => call.cancel()));
     });
   }
 
@@ -132,7 +142,7 @@ export class Client {
   ): AsyncGenerator<NonNullable<GenerateStreamResponse["event"]>, void, undefined> {
     const request = GenerateStreamRequest.create(requestOf(prompt, options));
     const call = this.stubs.generation.generateStream(request, this.metadata(), callOptions(options));
-    onAbort(options.signal, () => call.cancel());
+    const forget = onAbort(options.signal, () => call.cancel());
     try {
       for await (const response of call as AsyncIterable<GenerateStreamResponse>) {
         // A later version of the service may send events that this one does not know.
@@ -141,6 +151,7 @@ export class Client {
     } catch (error) {
       throw new ShaperouterError(error as ServiceError);
     } finally {
+      forget();
       call.cancel();
     }
   }
@@ -197,9 +208,11 @@ function settled<T>(resolve: (value: T) => void, reject: (error: ShaperouterErro
   };
 }
 
-function onAbort(signal: AbortSignal | undefined, cancel: () => void): void {
+/** Cancels a call when a signal is aborted, until the function that it returns is called. */
+function onAbort(signal: AbortSignal | undefined, cancel: () => void): () => void {
   if (signal?.aborted) cancel();
   else signal?.addEventListener("abort", cancel, { once: true });
+  return () => signal?.removeEventListener("abort", cancel);
 }
 
 function credentialsOf(tls: Buffer | true | undefined): ChannelCredentials {
@@ -208,5 +221,6 @@ function credentialsOf(tls: Buffer | true | undefined): ChannelCredentials {
 }
 
 function isLocal(address: string): boolean {
-  return /^(unix:|localhost:|127\.|\[::1\])/.test(address);
+  // To the end: 127.0.0.1.example.com may be anywhere.
+  return /^(unix:|(localhost|127(\.\d{1,3}){3}|\[::1\]):\d+$)/.test(address);
 }

@@ -364,12 +364,14 @@ class FakeShaperouter(
         self, request: model_pb2.UnloadModelRequest, context: grpc.ServicerContext
     ) -> model_pb2.UnloadModelResponse:
         self._enter(request, context)
+        self.before_models(context)
         return model_pb2.UnloadModelResponse()
 
     def SetAlias(  # noqa: N802 (gRPC's name)
         self, request: model_pb2.SetAliasRequest, context: grpc.ServicerContext
     ) -> model_pb2.SetAliasResponse:
         self._enter(request, context)
+        self.before_models(context)
         return model_pb2.SetAliasResponse()
 
     def ListGraphs(  # noqa: N802 (gRPC's name)

@@ -22,6 +22,7 @@ from shaperouter import (
     OverloadedError,
     UnavailableError,
 )
+from shaperouter._async_connection import AsyncConnection
 from shaperouter._retries import RetryPolicy
 
 if TYPE_CHECKING:
@@ -167,6 +168,35 @@ def test_permanent_errors_are_raised_at_once(fake: FakeShaperouter, call: Genera
     assert len(fake.requests) == 1
 
 
+def change(address: str, method: str, *arguments: str) -> None:
+    with Client(address, retries=3) as client:
+        getattr(client, method)(*arguments)
+
+
+def async_change(address: str, method: str, *arguments: str) -> None:
+    async def call() -> None:
+        async with AsyncClient(address, retries=3) as client:
+            await getattr(client, method)(*arguments)
+
+    asyncio.run(call())
+
+
+@pytest.mark.usefixtures("fast_retries")
+@pytest.mark.parametrize("call", [change, async_change])
+@pytest.mark.parametrize(
+    "arguments",
+    [("load_model", "gpt2"), ("unload_model", "gpt2"), ("set_alias", "chat", "gpt2")],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_change_of_the_models_is_never_repeated(
+    fake: FakeShaperouter, call: Callable[..., None], arguments: tuple[str, ...]
+) -> None:
+    fake.before_models = fake.fail(UNAVAILABLE, "the connection was lost")
+    with pytest.raises(UnavailableError, match="the connection was lost"):
+        call(fake.address, *arguments)
+    assert len(fake.requests) == 1
+
+
 def test_a_stream_is_never_retried(fake: FakeShaperouter) -> None:
     fake.script.insert(0, fake.fail(UNAVAILABLE, "shutting down"))
     shutting_down = pytest.raises(UnavailableError, match="shutting down")
@@ -192,6 +222,30 @@ def test_closing_the_client_ends_a_pause(fake: FakeShaperouter) -> None:
     client.close()
     thread.join(10)
     assert len(failures) == 1
+
+
+def test_closing_the_asyncio_client_ends_a_pause(
+    fake: FakeShaperouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.before_answer = fake.fail(EXHAUSTED, "queue is full", retry_info(60))
+    pausing = asyncio.Event()
+    pause = AsyncConnection.pause
+
+    async def seen(connection: AsyncConnection[Any], seconds: float) -> None:
+        pausing.set()
+        await pause(connection, seconds)
+
+    monkeypatch.setattr(AsyncConnection, "pause", seen)
+
+    async def close_in_pause() -> None:
+        async with AsyncClient(fake.address, retries=1) as client:
+            call = asyncio.create_task(client.generate("x"))
+            await asyncio.wait_for(pausing.wait(), 10)
+            await client.close()
+            with pytest.raises(CallCancelledError):
+                await asyncio.wait_for(call, 10)
+
+    asyncio.run(close_in_pause())
 
 
 @pytest.mark.parametrize("retries", [-1, 1.5, "3", True, 2**31])

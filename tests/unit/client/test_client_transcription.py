@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import math
 import os
 import re
 import threading
@@ -24,6 +25,7 @@ from shaperouter import (
     InvalidArgumentError,
     TranscribedSegment,
     TranscriptionProgress,
+    UnavailableError,
 )
 from shaperouter._cli._main import cli
 from shaperouter._transcription_requests import PIECE_BYTES
@@ -72,6 +74,8 @@ class FakeTranscriber(transcription_pb2_grpc.TranscriptionServiceServicer):
         self.starts: list[transcription_pb2.TranscribeStreamStart] = []
         self.pieces: list[bytes] = []
         self.heard = threading.Event()  # the first piece has come
+        self.losses = 0  # of the next streams, after their first segment
+        self.left: list[float] = []  # seconds of each stream
         self._server = grpc.server(futures.ThreadPoolExecutor(max_workers=4))
         transcription_pb2_grpc.add_TranscriptionServiceServicer_to_server(self, self._server)
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
@@ -92,13 +96,16 @@ class FakeTranscriber(transcription_pb2_grpc.TranscriptionServiceServicer):
         requests: Iterator[transcription_pb2.TranscribeStreamRequest],
         context: grpc.ServicerContext,
     ) -> Iterator[Event]:
-        del context
+        self.left.append(context.time_remaining())
         self.starts.append(next(requests).start)
+        self.pieces.clear()
         yield Event(stall=generation_pb2.Stall(signature=SIGNATURE))
         yield Event(language=COMPLETION.language)
         for request in requests:
             if not self.pieces:
                 yield Event(segment=SEGMENTS[0])
+                if len(self.starts) <= self.losses:
+                    context.abort(grpc.StatusCode.UNAVAILABLE, "shutting down")
             self.pieces.append(request.content)
             self.heard.set()
         progress = transcription_pb2.TranscriptionProgress(
@@ -196,6 +203,53 @@ def test_a_large_recording_is_sent_in_pieces(fake: FakeTranscriber, client: Clie
     content = bytes(2 * PIECE_BYTES + 1)
     assert client.transcribe(content).text == "Hello there."
     assert [len(piece) for piece in fake.pieces] == [PIECE_BYTES, PIECE_BYTES, 1]
+
+
+@pytest.mark.usefixtures("fast_retries")
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_a_large_recording_is_sent_again(
+    fake: FakeTranscriber, kind: type[Client | AsyncClient]
+) -> None:
+    fake.losses = 2
+    assert _transcribed(kind, fake.address, bytes(PIECE_BYTES + 1)) == "Hello there."
+    assert [len(piece) for piece in fake.pieces] == [PIECE_BYTES, 1]
+    assert len(fake.starts) == 3
+
+
+@pytest.mark.usefixtures("fast_retries")
+def test_a_large_recording_is_sent_again_as_often_as_the_client_says(fake: FakeTranscriber) -> None:
+    fake.losses = 3
+    lost = pytest.raises(UnavailableError, match="shutting down")
+    with Client(fake.address, retries=1) as client, lost:
+        client.transcribe(bytes(PIECE_BYTES + 1))
+    assert len(fake.starts) == 2
+
+
+def test_the_attempts_for_a_large_recording_share_the_deadline(fake: FakeTranscriber) -> None:
+    fake.losses = 2
+    with Client(fake.address) as client:
+        client.transcribe(bytes(PIECE_BYTES + 1), timeout=10)
+    # The pauses between them take at least 0.8 s. gRPC may say up to 3% too much.
+    assert fake.left[2] < 9.5
+
+
+def test_a_large_recording_may_have_no_deadline(fake: FakeTranscriber, client: Client) -> None:
+    client.transcribe(bytes(PIECE_BYTES + 1), timeout=math.inf)
+    assert fake.left[0] > 1e6
+
+
+def test_a_stream_of_segments_is_never_repeated(fake: FakeTranscriber, client: Client) -> None:
+    fake.losses = 1
+    with pytest.raises(UnavailableError, match="shutting down"):
+        list(client.transcribe_stream(bytes(PIECE_BYTES + 1)))
+    assert len(fake.starts) == 1
+
+
+def _transcribed(kind: type[Client | AsyncClient], address: str, content: bytes) -> str:
+    if kind is AsyncClient:
+        return asyncio.run(_transcribe(address, content))
+    with Client(address, timeout=PATIENCE) as client:
+        return client.transcribe(content).text
 
 
 async def _transcribe(address: str, content: bytes) -> str:

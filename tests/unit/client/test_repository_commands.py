@@ -30,6 +30,16 @@ def test_load_sends_name_and_location_and_prints_the_revision(fake: FakeShaperou
     assert fake.requests == [model_pb2.LoadModelRequest(name="gpt2", location="gpt2-2", share=1.0)]
 
 
+@pytest.mark.parametrize(("options", "limited"), [(("--timeout", "60"), True), ((), False)])
+def test_a_load_has_the_deadline_that_is_given(
+    fake: FakeShaperouter, options: tuple[str, ...], limited: bool
+) -> None:
+    left: list[float] = []
+    fake.before_models = lambda context: left.append(context.time_remaining())
+    CliRunner().invoke(cli, ["--address", fake.address, "load", "gpt2", *options])
+    assert [seconds <= 60 for seconds in left] == [limited]
+
+
 def test_a_canary_prints_the_share_of_each_revision(fake: FakeShaperouter) -> None:
     fake.loaded = model_pb2.Model(
         name="gpt2",

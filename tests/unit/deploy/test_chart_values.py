@@ -8,13 +8,17 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+import click
 import pytest
 
 from harness.helm import CHART, helm_notes, helm_template
 from harness.manifests import BuildError, Workload, of_kind, workloads_of
+from shaperouter_service.commands.group import cli
 
 CLAIM = {"modelVolume": {"claim": "checkpoints"}}
 GPT2 = {"name": "gpt2", "source": "/models/gpt2"}
+# Seconds that a process needs to stop once its requests have ended.
+LAST_WORDS = 10
 TWO_POOLS = {
     **CLAIM,
     "models": [{"name": "demo"}, GPT2],
@@ -137,6 +141,34 @@ def test_a_value_has_its_effect(
     assert rendered(values)[workload].options[option] == expected
 
 
+@pytest.mark.parametrize(
+    ("values", "workloads"),
+    [
+        (settings("all", GRACE="900.5"), {"router", "a", "a-canary"}),
+        (settings("router", GRACE="900.5"), {"router"}),
+        (settings("worker", GRACE="900.5"), {"a", "a-canary"}),
+        (pool(settings={"SHAPEROUTER_GRACE": "900.5"}), {"a", "a-canary"}),
+        (pool(canary={"settings": {"SHAPEROUTER_GRACE": "900.5"}}), {"a-canary"}),
+    ],
+    ids=["all", "router", "worker", "pool", "canary"],
+)
+def test_a_pod_has_time_to_finish_what_runs(values: Mapping[str, Any], workloads: set[str]) -> None:
+    defaults = {"poolDefaults": {"canary": {"replicas": 1}}}
+    found = rendered(pool() | values | defaults)
+    assert {name for name in found if found[name].options["grace"] == 900.5} == workloads
+    for each in found.values():
+        needed = each.sleep + each.options["grace"] + LAST_WORDS
+        assert each.pod["terminationGracePeriodSeconds"] >= needed
+
+
+def test_a_pool_may_have_every_dtype_of_the_service() -> None:
+    [option] = [each for each in cli.commands["worker"].params if each.name == "dtype"]
+    assert isinstance(option.type, click.Choice)
+    for dtype in option.type.choices:
+        [worker] = of_kind(helm_template(pool(dtype=dtype)), "StatefulSet")
+        assert Workload(worker, []).environment["SHAPEROUTER_DTYPE"] == dtype
+
+
 def test_empty_values_are_those_without_settings() -> None:
     # As in a file whose settings are commented out.
     empty = {"settings": dict.fromkeys(("all", "router", "worker"))}
@@ -223,6 +255,7 @@ def test_the_page_names_what_pods_wait_for() -> None:
         (CLAIM | {"models": [{"name": "gpt2", "source": "us/gpt2"}]}, "modelVolume.fill"),
         (CLAIM | {"models": [{"name": "gpt2", "source": "/data/gpt2"}]}, "not in /models"),
         ({"models": [{"name": "gpt2"}]}, "only demo and g2p are built in"),
+        (settings("all", GRACE="5m"), 'must be a number of seconds such as 300, got "5m"'),
         (settings("all", MODLE="demo"), "unknown variable SHAPEROUTER_MODLE"),
         (settings("all", MODEL="demo"), "use models"),
         (settings("router", LISTEN="0.0.0.0:1"), "fixed ports"),

@@ -10,9 +10,13 @@ import yaml
 
 from harness.roles import options_of
 from harness.schemas import check
+from shaperouter._endpoint import DEFAULT_TIMEOUT
 
 KSERVE = Path(__file__).parents[3] / "deploy" / "kserve"
 SERVICES = sorted(path for path in KSERVE.glob("*.yaml") if path.stem != "runtime")
+
+# Seconds that the processes need to end after their last request.
+LAST_WORDS = 10
 
 
 def read(path: Path) -> Any:
@@ -30,6 +34,17 @@ def container(runtime: Any) -> Any:
     return container
 
 
+@pytest.fixture
+def options(container: Any, tmp_path: Path) -> dict[str, Any]:
+    """The values of the program's options, for a model in a directory of this machine."""
+    (tmp_path / "config.json").write_text("{}")
+    role, *arguments = [
+        argument.replace("{{.Name}}", "gpt2").replace("/mnt/models", str(tmp_path))
+        for argument in container["args"]
+    ]
+    return options_of(role, arguments)
+
+
 @pytest.mark.parametrize("path", sorted(KSERVE.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_object_is_valid(path: Path) -> None:
     check(read(path))
@@ -45,18 +60,25 @@ def test_every_service_uses_the_runtime_with_what_it_supports(path: Path, runtim
 
 
 def test_the_program_takes_its_arguments_and_listens_on_its_ports(
-    container: Any, tmp_path: Path
+    container: Any, options: dict[str, Any]
 ) -> None:
-    (tmp_path / "config.json").write_text("{}")
-    role, *arguments = [
-        argument.replace("{{.Name}}", "gpt2").replace("/mnt/models", str(tmp_path))
-        for argument in container["args"]
-    ]
-    options = options_of(role, arguments)
     [port] = container["ports"]
     assert options["listen"] == f"0.0.0.0:{port['containerPort']}"
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert options["health_listen"] == f"0.0.0.0:{container[probe]['grpc']['port']}"
+
+
+@pytest.mark.parametrize("path", SERVICES, ids=lambda path: path.stem)
+def test_a_pod_has_time_to_finish_what_runs(
+    path: Path, container: Any, options: dict[str, Any]
+) -> None:
+    sleep = container["lifecycle"]["preStop"]["sleep"]["seconds"]
+    period = read(path)["spec"]["predictor"]["terminationGracePeriodSeconds"]
+    assert period >= sleep + options["grace"] + LAST_WORDS
+
+
+def test_running_requests_may_take_as_long_as_clients_wait(options: dict[str, Any]) -> None:
+    assert options["grace"] >= DEFAULT_TIMEOUT
 
 
 def test_metrics_are_scraped_where_they_are(runtime: Any, container: Any) -> None:

@@ -58,6 +58,16 @@ app.kubernetes.io/name: shaperouter
 {{- mergeOverwrite $found .own | toYaml }}
 {{- end }}
 
+{{/* terminationGracePeriodSeconds of (dict "settings" … "beside" …): the grace of the service, and the
+seconds that a stop takes beside it. */}}
+{{- define "shaperouter.stopSeconds" -}}
+{{- $grace := .settings.SHAPEROUTER_GRACE }}
+{{- if not (regexMatch "^[0-9]+([.][0-9]*)?$" $grace) }}
+{{- fail (printf "SHAPEROUTER_GRACE: must be a number of seconds such as 300, got %q" $grace) }}
+{{- end }}
+{{- addf $grace .beside | ceil | int64 }}
+{{- end }}
+
 {{/* Half of a quantity of memory, in whole MiB. */}}
 {{- define "shaperouter.half" -}}
 {{- $text := kindIs "string" . | ternary (toString .) (printf "%.0f" (float64 .)) }}
