@@ -179,6 +179,7 @@ def changed(directory: Path, name: str, file: str = "config.json", **values: Any
         ("bert-reranker", "sbert_ce_default_activation_function", "mine.Own"),
         ("bert-reranker", "problem_type", "other"),
         ("bert-tagger", "id2label", {"0": "A", "2": "B"}),
+        ("bert-tagger", "num_labels", 10**12),
         ("roberta-labels", "pad_token_id", 43),
         ("distilbert-classifier", "activation", "sine"),
         ("mpnet-classifier", "relative_attention_num_buckets", 31),
@@ -188,10 +189,9 @@ def changed(directory: Path, name: str, file: str = "config.json", **values: Any
 def test_values_that_are_not_supported_are_refused_by_name(
     copied: Path, name: str, field: str, value: Any
 ) -> None:
-    if field == "problem_type":
-        changed(copied, name, sbert_ce_default_activation_function=None, problem_type=value)
-    else:
-        changed(copied, name, **{field: value})
+    others = {"problem_type": "sbert_ce_default_activation_function", "num_labels": "id2label"}
+    removed = {others[field]: None} if field in others else {}
+    changed(copied, name, **{field: value}, **removed)
     named = "activation_fn" if "activation_function" in field else field
     named = "hidden_size" if field == "num_attention_heads" else named
     with pytest.raises(StartupError, match=named):
@@ -205,6 +205,7 @@ def test_values_that_are_not_supported_are_refused_by_name(
         ({}, "sigmoid"),
         ({"problem_type": "regression"}, "identity"),
         ({"problem_type": "multi_label_classification"}, "sigmoid"),
+        ({"problem_type": "single_label_classification"}, "sigmoid"),
         (
             {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}},
             "identity",
