@@ -108,6 +108,9 @@ def test_a_tensor_of_another_shape(tied: Path) -> None:
     ("values", "message"),
     [
         ({"model_type": "bloom"}, "model_type must be one of gpt2, opt, .*, got 'bloom'"),
+        ({"model_type": ["gpt2"]}, "model_type must be one of gpt2, opt, .*, got .*gpt2"),
+        ({"layer_norm_epsilon": 10**400}, "layer_norm_epsilon must be between .*, got 1000"),
+        ({"n_inner": -(2**63)}, "n_inner must be between .*, got -9223372036854775808"),
         ({"n_embd": 50}, "n_embd must be a multiple of n_head, got 50 and 3"),
         ({"n_head": 0}, "n_head must be positive, got 0"),
         ({"layer_norm_epsilon": math.inf}, "layer_norm_epsilon must be finite, got inf"),

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from harness.encoders import ENCODERS, GOLDENS, EncoderGolden, answers, batch, call
 from shaperouter_service.errors import StartupError
-from shaperouter_service.models.encoders import EncoderModel, load_encoder
+from shaperouter_service.models.encoders import EncoderModel, is_encoder, load_encoder
 from shaperouter_service.models.encoders.heads import as_scores
 from shaperouter_service.routing.served_model import ModelKind
 
@@ -198,6 +198,10 @@ def test_values_that_are_not_supported_are_refused_by_name(
         load_encoder("m", copied, "float32")
 
 
+def test_a_family_that_is_no_name_is_no_encoder() -> None:
+    assert not is_encoder({"model_type": ["bert"]})
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
@@ -262,6 +266,8 @@ def test_pooling_is_read_as_old_versions_wrote_it(copied: Path) -> None:
     ("file", "field", "value"),
     [
         ("1_Pooling/config.json", "pooling_mode", "median"),
+        ("1_Pooling/config.json", "pooling_mode", [["mean"]]),
+        ("config_sentence_transformers.json", "default_prompt_name", ["query"]),
         ("2_Dense/config.json", "activation_function", "mine.Own"),
         ("2_Dense/config.json", "use_residual", True),
         ("2_Dense/config.json", "in_features", 35),

@@ -86,7 +86,8 @@ def read_sentence_transformer(directory: Path) -> SentenceTransformer:
     default_prompt = library.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(each, str) for each in prompts.values()):
         raise StartupError(f"{directory / LIBRARY_CONFIG}: prompts must be texts by name")
-    if default_prompt is not None and default_prompt not in prompts:
+    # Compared with a list, because the name may be anything, also without a hash.
+    if default_prompt is not None and default_prompt not in list(prompts):
         raise StartupError(
             f"{directory / LIBRARY_CONFIG}: default_prompt_name must be one of the prompts, got "
             f"{default_prompt!r}"

@@ -59,7 +59,8 @@ class _Layout:
 
 def is_encoder(config: Mapping[str, Any]) -> bool:
     """Whether the content of a config.json is that of a text encoder."""
-    return config.get("model_type") in ENCODERS
+    # `read_family` refuses anything but a name.
+    return str(config.get("model_type")) in ENCODERS
 
 
 def read_encoder(checkpoint: Checkpoint) -> tuple[TextEncoder, Head, SentenceTransformer]:
