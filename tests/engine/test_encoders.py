@@ -17,6 +17,7 @@ from shaperouter_service.errors import StartupError
 from shaperouter_service.models.encoders import EncoderModel, is_encoder, load_encoder
 from shaperouter_service.models.encoders.heads import as_scores
 from shaperouter_service.routing.served_model import ModelKind
+from shaperouter_service.worker.snapshot import describe_call_model
 
 # Of a number in an answer. Logits and scores are about 1.
 TOLERANCE = 5e-6
@@ -140,6 +141,14 @@ def test_specs_name_tensors_and_axes() -> None:
         "roberta-labels": (both, "scores", (None, 6), {}),
         "xlm-roberta-tagger": (both, "scores", (None, None, 3), {"scores": 1}),
     }
+
+
+def test_workers_tell_the_number_of_types() -> None:
+    found = {}
+    for name in ("bert-tagger", "distilbert-embedder"):
+        model = load_encoder(name, GOLDENS / name, "float32")
+        found[name] = describe_call_model(model, model.ladders, kernels="").token_types
+    assert found == {"bert-tagger": 3, "distilbert-embedder": 0}
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["XLA", "kernels"])

@@ -86,6 +86,11 @@ class EncoderModel(CallModel):
         return self.encoder.vocab_size
 
     @property
+    def token_types(self) -> int:  # type: ignore[override]  # it is the encoder's
+        """See `CallModel`."""
+        return self.encoder.num_types
+
+    @property
     def labels(self) -> tuple[str, ...]:  # type: ignore[override]  # they are the head's
         """See `CallModel`."""
         return self.head.labels

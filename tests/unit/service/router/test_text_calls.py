@@ -139,6 +139,36 @@ def test_token_ids_alone_are_read_as_one_text(play: Play) -> None:
     play(scenario, called=ENCODER)
 
 
+@pytest.mark.parametrize("wrong", [2, -1])
+def test_a_type_that_the_model_does_not_know_is_refused(
+    play: Play, detail: Detail, wrong: int
+) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        inputs = {
+            "input_ids": np.array([[1, 2, 3]], np.int32),
+            "token_type_ids": np.array([[0, 1, wrong]], np.int32),
+        }
+        found = await violations(router, detail, inputs=inputs)
+        assert found == {"inputs.token_type_ids": f"must be from 0 to 1, got {wrong} at [0, 2]"}
+
+    play(scenario, called=ENCODER)
+
+
+def test_types_are_not_checked_if_the_worker_does_not_tell_their_number(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        embed(worker)
+        inputs = {
+            "input_ids": np.array([[1, 2, 3]], np.int32),
+            "token_type_ids": np.array([[0, 1, 2]], np.int32),
+        }
+        await router.infer(model="encoder", inputs=inputs)
+        assert len(worker.calls) == 1
+
+    untold = describe_encoder("encoder")
+    untold.ClearField("token_types")
+    play(scenario, called=[untold])
+
+
 def test_without_a_tokenizer_texts_are_refused(play: Play, detail: Detail) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         found = await violations(router, detail, inputs={"text": texts("a")})
