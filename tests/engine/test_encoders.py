@@ -283,6 +283,7 @@ def test_pooling_is_read_as_old_versions_wrote_it(copied: Path) -> None:
         ("3_Normalize/config.json", "module_input_name", "token_embeddings"),
         ("sentence_bert_config.json", "transformer_task", "fill-mask"),
         ("sentence_bert_config.json", "max_seq_length", 0),
+        ("sentence_bert_config.json", "do_lower_case", "yes"),
     ],
 )
 def test_modules_that_are_not_supported_are_refused_by_name(
@@ -291,6 +292,40 @@ def test_modules_that_are_not_supported_are_refused_by_name(
     changed(copied, "bert-embedder", file, **{field: value})
     with pytest.raises(StartupError, match=field):
         load_encoder("m", copied, "float32")
+
+
+def test_the_default_prompt_is_that_of_the_files(copied: Path) -> None:
+    prompts = {"query": "query: ", "document": ""}
+    expected = {None: "", "query": "query: ", "document": ""}
+    found = {}
+    for name in expected:
+        file = "config_sentence_transformers.json"
+        changed(copied, "bert-embedder", file, prompts=prompts, default_prompt_name=name)
+        found[name] = load_encoder("m", copied, "float32").text_prompt
+    assert found == expected
+
+
+def test_a_prompt_that_is_no_unicode_text_is_refused(copied: Path) -> None:
+    file, prompts = "config_sentence_transformers.json", {"query": "\ud800"}
+    changed(copied, "bert-embedder", file, prompts=prompts, default_prompt_name="query")
+    with pytest.raises(StartupError, match="prompts must be Unicode texts"):
+        load_encoder("m", copied, "float32")
+
+
+def test_a_prompt_that_is_not_pooled_is_refused(copied: Path) -> None:
+    changed(copied, "bert-embedder", "1_Pooling/config.json", include_prompt=False)
+    file, prompts = "config_sentence_transformers.json", {"query": "query: "}
+    (copied / file).write_text(json.dumps({"prompts": prompts, "default_prompt_name": "query"}))
+    with pytest.raises(StartupError, match="include_prompt must be true"):
+        load_encoder("m", copied, "float32")
+
+
+def test_texts_become_lowercase_as_the_files_say(copied: Path) -> None:
+    found = []
+    for value in (None, False, True):
+        changed(copied, "bert-embedder", "sentence_bert_config.json", do_lower_case=value)
+        found.append(load_encoder("m", copied, "float32").lowercases_text)
+    assert found == [False, False, True]
 
 
 @pytest.mark.parametrize(

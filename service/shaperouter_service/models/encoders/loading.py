@@ -139,6 +139,8 @@ def load_encoder(
         parameters=loaded.parameters,
         weight_bytes=sum(loaded.sizes.values()),
         max_length=min(max_length, files.max_length or max_length),
+        text_prompt=files.prompt if isinstance(head, Embedder) else "",
+        lowercases_text=files.lowercases,
     )
 
 

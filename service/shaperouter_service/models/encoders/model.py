@@ -69,6 +69,8 @@ class EncoderModel(CallModel):
     parameters: int
     weight_bytes: int
     max_length: int
+    text_prompt: str = ""
+    lowercases_text: bool = False
 
     @property
     def kind(self) -> ModelKind:  # type: ignore[override]  # it follows from the head

@@ -91,6 +91,51 @@ def test_a_text_that_is_too_long_is_cut_on_request(play: Play, encode: Encode) -
     play(scenario, called=ENCODER)
 
 
+async def read(router: Router, worker: FakeWorker, **inputs: Any) -> list[int]:
+    """The token ids that a worker gets for a text, or for a pair of texts."""
+    embed(worker)
+    await router.infer(model="encoder", inputs=inputs)
+    sent = tensors_from_messages(worker.calls[0].inputs, field="inputs")
+    ids: list[int] = sent["input_ids"][0].tolist()
+    return ids
+
+
+def encoder_with(**fields: Any) -> list[Any]:
+    model = describe_encoder("encoder")
+    model.MergeFrom(type(model)(**fields))
+    return [model]
+
+
+def test_a_models_prompt_is_put_before_a_text(play: Play, encode: Encode) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        assert await read(router, worker, text=texts("Zoë")) == encode("query: Zoë")
+
+    play(scenario, called=encoder_with(text_prompt="query: "))
+
+
+def test_a_models_prompt_is_not_put_before_the_texts_of_a_pair(play: Play, encode: Encode) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        ids = await read(router, worker, text=texts("one"), text_pair=texts("two"))
+        assert ids == [*encode("one"), *encode("two")]
+
+    play(scenario, called=encoder_with(text_prompt="query: "))
+
+
+def test_prompt_and_texts_become_lowercase_if_the_model_says_so(play: Play, encode: Encode) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        assert await read(router, worker, text=texts("ZOË")) == encode("query: zoë")
+
+    play(scenario, called=encoder_with(text_prompt="Query: ", lowercases_text=True))
+
+
+def test_both_texts_of_a_pair_become_lowercase(play: Play, encode: Encode) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        ids = await read(router, worker, text=texts("ONE"), text_pair=texts("TWO"))
+        assert ids == [*encode("one"), *encode("two")]
+
+    play(scenario, called=encoder_with(lowercases_text=True))
+
+
 @pytest.mark.parametrize(
     ("inputs", "field", "fault"),
     [

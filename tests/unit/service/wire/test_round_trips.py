@@ -98,6 +98,8 @@ MODEL = ServedModel(
     tokenizer="T",
     characters_per_token=13,
     token_types=14,
+    text_prompt="query: ",
+    lowercases_text=True,
 )
 
 
