@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ml_dtypes import bfloat16
 from safetensors.numpy import load_file, save_file
 from structlog.testing import capture_logs
 
@@ -15,6 +16,7 @@ from harness.engine import GOLDENS
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.errors import StartupError
 from shaperouter_service.models import load_model
+from shaperouter_service.models.loading import read_family
 
 
 @pytest.fixture
@@ -91,6 +93,62 @@ def test_a_missing_tensor(tied: Path) -> None:
         load_model("m", tied, "float32")
 
 
+@pytest.mark.parametrize("stored", [np.float32, np.float16, np.float64, bfloat16])
+def test_a_head_that_equals_the_tied_embeddings_is_a_copy(tied: Path, stored: type) -> None:
+    def copy(weights: dict[str, np.ndarray]) -> None:
+        embeddings = weights["transformer.wte.weight"].astype(bfloat16)
+        weights["transformer.wte.weight"] = embeddings.astype(np.float16).astype(bfloat16)
+        weights["lm_head.weight"] = weights["transformer.wte.weight"].astype(stored)
+
+    _edit_weights(tied, copy)
+    assert "lm_head.weight" not in load_model("m", tied, "float32").weights
+
+
+@pytest.mark.parametrize(
+    ("name", "embeddings", "head"),
+    [
+        ("gpt2-odd-heads", "transformer.wte.weight", "lm_head.weight"),
+        ("opt-post", "decoder.embed_tokens.weight", "lm_head.weight"),
+        ("gemma3", "model.embed_tokens.weight", "lm_head.weight"),
+        ("bart", "model.shared.weight", "lm_head.weight"),
+        ("bart", "model.shared.weight", "model.encoder.embed_tokens.weight"),
+        ("whisper-uneven", "model.decoder.embed_tokens.weight", "proj_out.weight"),
+    ],
+)
+def test_a_head_that_differs_from_the_tied_embeddings_is_refused(
+    tmp_path: Path, name: str, embeddings: str, head: str
+) -> None:
+    directory = Path(shutil.copytree(GOLDENS / name, tmp_path / name))
+
+    def add_head(weights: dict[str, np.ndarray]) -> None:
+        weights[head] = weights[embeddings].copy()
+        weights[head][-1, -1] += 1
+
+    _edit_weights(directory, add_head)
+    with pytest.raises(StartupError, match=f"tie_word_embeddings must be false for .*{head}"):
+        read_family(Checkpoint(directory, only_headers=True))
+
+
+def test_a_head_of_another_shape_than_the_tied_embeddings_is_refused(tied: Path) -> None:
+    _edit_weights(tied, lambda weights: weights.update({"lm_head.weight": np.zeros([3, 48], "f4")}))
+    with pytest.raises(StartupError, match="tie_word_embeddings must be false for lm_head"):
+        read_family(Checkpoint(tied, only_headers=True))
+
+
+def test_tensors_are_compared_to_their_last_piece(
+    tied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def add_head(weights: dict[str, np.ndarray]) -> None:
+        weights["lm_head.weight"] = weights["transformer.wte.weight"].copy()
+        weights["lm_head.weight"][-1, -1] += 1
+
+    _edit_weights(tied, add_head)
+    monkeypatch.setattr("shaperouter_service.checkpoints.safetensors_reader.PIECE_NUMBERS", 1000)
+    checkpoint = Checkpoint(tied, only_headers=True)
+    assert not checkpoint.are_equal("lm_head.weight", "transformer.wte.weight")
+    assert checkpoint.are_equal("lm_head.weight", "lm_head.weight")
+
+
 def test_a_tensor_of_another_shape(tied: Path) -> None:
     def transpose(weights: dict[str, np.ndarray]) -> None:
         name = "transformer.h.0.mlp.c_fc.weight"
@@ -108,6 +166,9 @@ def test_a_tensor_of_another_shape(tied: Path) -> None:
     ("values", "message"),
     [
         ({"model_type": "bloom"}, "model_type must be one of gpt2, opt, .*, got 'bloom'"),
+        ({"model_type": ["gpt2"]}, "model_type must be one of gpt2, opt, .*, got .*gpt2"),
+        ({"layer_norm_epsilon": 10**400}, "layer_norm_epsilon must be between .*, got 1000"),
+        ({"n_inner": -(2**63)}, "n_inner must be between .*, got -9223372036854775808"),
         ({"n_embd": 50}, "n_embd must be a multiple of n_head, got 50 and 3"),
         ({"n_head": 0}, "n_head must be positive, got 0"),
         ({"layer_norm_epsilon": math.inf}, "layer_norm_epsilon must be finite, got inf"),

@@ -125,6 +125,16 @@ def test_without_a_generation_config_options_come_from_the_config() -> None:
     assert options["eos_token_ids"] == (3,)
 
 
+def test_a_flag_of_old_configs_forces_the_first_token() -> None:
+    config = {"force_bos_token_to_be_generated": True, "bos_token_id": 4}
+    assert read(None, config=config)["forced_bos_token_id"] == 4
+
+
+def test_the_flag_that_forces_the_first_token_needs_that_token() -> None:
+    with pytest.raises(StartupError, match=r"bos_token_id must be given .* got None"):
+        read(None, config={"force_bos_token_to_be_generated": True})
+
+
 def test_with_a_generation_config_options_of_the_config_are_ignored() -> None:
     options = read({}, config={"temperature": 0.7, "eos_token_id": 3})
     assert options == DEFAULTS

@@ -14,9 +14,10 @@ from safetensors.numpy import load_file, save_file
 
 from harness.encoders import ENCODERS, GOLDENS, EncoderGolden, answers, batch, call
 from shaperouter_service.errors import StartupError
-from shaperouter_service.models.encoders import EncoderModel, load_encoder
+from shaperouter_service.models.encoders import EncoderModel, is_encoder, load_encoder
 from shaperouter_service.models.encoders.heads import as_scores
 from shaperouter_service.routing.served_model import ModelKind
+from shaperouter_service.worker.snapshot import describe_call_model
 
 # Of a number in an answer. Logits and scores are about 1.
 TOLERANCE = 5e-6
@@ -142,6 +143,14 @@ def test_specs_name_tensors_and_axes() -> None:
     }
 
 
+def test_workers_tell_the_number_of_types() -> None:
+    found = {}
+    for name in ("bert-tagger", "distilbert-embedder"):
+        model = load_encoder(name, GOLDENS / name, "float32")
+        found[name] = describe_call_model(model, model.ladders, kernels="").token_types
+    assert found == {"bert-tagger": 3, "distilbert-embedder": 0}
+
+
 @pytest.mark.parametrize("packed", [False, True], ids=["XLA", "kernels"])
 def test_scores_of_positions_without_a_token_are_zero(packed: bool) -> None:
     golden = EncoderGolden.read("bert-tagger")
@@ -179,6 +188,7 @@ def changed(directory: Path, name: str, file: str = "config.json", **values: Any
         ("bert-reranker", "sbert_ce_default_activation_function", "mine.Own"),
         ("bert-reranker", "problem_type", "other"),
         ("bert-tagger", "id2label", {"0": "A", "2": "B"}),
+        ("bert-tagger", "num_labels", 10**12),
         ("roberta-labels", "pad_token_id", 43),
         ("distilbert-classifier", "activation", "sine"),
         ("mpnet-classifier", "relative_attention_num_buckets", 31),
@@ -188,14 +198,17 @@ def changed(directory: Path, name: str, file: str = "config.json", **values: Any
 def test_values_that_are_not_supported_are_refused_by_name(
     copied: Path, name: str, field: str, value: Any
 ) -> None:
-    if field == "problem_type":
-        changed(copied, name, sbert_ce_default_activation_function=None, problem_type=value)
-    else:
-        changed(copied, name, **{field: value})
+    others = {"problem_type": "sbert_ce_default_activation_function", "num_labels": "id2label"}
+    removed = {others[field]: None} if field in others else {}
+    changed(copied, name, **{field: value}, **removed)
     named = "activation_fn" if "activation_function" in field else field
     named = "hidden_size" if field == "num_attention_heads" else named
     with pytest.raises(StartupError, match=named):
         load_encoder("m", copied, "float32")
+
+
+def test_a_family_that_is_no_name_is_no_encoder() -> None:
+    assert not is_encoder({"model_type": ["bert"]})
 
 
 @pytest.mark.parametrize(
@@ -205,6 +218,7 @@ def test_values_that_are_not_supported_are_refused_by_name(
         ({}, "sigmoid"),
         ({"problem_type": "regression"}, "identity"),
         ({"problem_type": "multi_label_classification"}, "sigmoid"),
+        ({"problem_type": "single_label_classification"}, "sigmoid"),
         (
             {"sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"}},
             "identity",
@@ -261,12 +275,15 @@ def test_pooling_is_read_as_old_versions_wrote_it(copied: Path) -> None:
     ("file", "field", "value"),
     [
         ("1_Pooling/config.json", "pooling_mode", "median"),
+        ("1_Pooling/config.json", "pooling_mode", [["mean"]]),
+        ("config_sentence_transformers.json", "default_prompt_name", ["query"]),
         ("2_Dense/config.json", "activation_function", "mine.Own"),
         ("2_Dense/config.json", "use_residual", True),
         ("2_Dense/config.json", "in_features", 35),
         ("3_Normalize/config.json", "module_input_name", "token_embeddings"),
         ("sentence_bert_config.json", "transformer_task", "fill-mask"),
         ("sentence_bert_config.json", "max_seq_length", 0),
+        ("sentence_bert_config.json", "do_lower_case", "yes"),
     ],
 )
 def test_modules_that_are_not_supported_are_refused_by_name(
@@ -275,6 +292,40 @@ def test_modules_that_are_not_supported_are_refused_by_name(
     changed(copied, "bert-embedder", file, **{field: value})
     with pytest.raises(StartupError, match=field):
         load_encoder("m", copied, "float32")
+
+
+def test_the_default_prompt_is_that_of_the_files(copied: Path) -> None:
+    prompts = {"query": "query: ", "document": ""}
+    expected = {None: "", "query": "query: ", "document": ""}
+    found = {}
+    for name in expected:
+        file = "config_sentence_transformers.json"
+        changed(copied, "bert-embedder", file, prompts=prompts, default_prompt_name=name)
+        found[name] = load_encoder("m", copied, "float32").text_prompt
+    assert found == expected
+
+
+def test_a_prompt_that_is_no_unicode_text_is_refused(copied: Path) -> None:
+    file, prompts = "config_sentence_transformers.json", {"query": "\ud800"}
+    changed(copied, "bert-embedder", file, prompts=prompts, default_prompt_name="query")
+    with pytest.raises(StartupError, match="prompts must be Unicode texts"):
+        load_encoder("m", copied, "float32")
+
+
+def test_a_prompt_that_is_not_pooled_is_refused(copied: Path) -> None:
+    changed(copied, "bert-embedder", "1_Pooling/config.json", include_prompt=False)
+    file, prompts = "config_sentence_transformers.json", {"query": "query: "}
+    (copied / file).write_text(json.dumps({"prompts": prompts, "default_prompt_name": "query"}))
+    with pytest.raises(StartupError, match="include_prompt must be true"):
+        load_encoder("m", copied, "float32")
+
+
+def test_texts_become_lowercase_as_the_files_say(copied: Path) -> None:
+    found = []
+    for value in (None, False, True):
+        changed(copied, "bert-embedder", "sentence_bert_config.json", do_lower_case=value)
+        found.append(load_encoder("m", copied, "float32").lowercases_text)
+    assert found == [False, False, True]
 
 
 @pytest.mark.parametrize(

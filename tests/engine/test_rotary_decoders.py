@@ -16,6 +16,7 @@ from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.errors import StartupError
 from shaperouter_service.models import load_model
 from shaperouter_service.models.config import Config
+from shaperouter_service.models.gemma import Gemma3
 from shaperouter_service.models.loading import read_family, unused_tensors
 from shaperouter_service.models.rotary import read_rotary
 from shaperouter_service.models.rotary_decoder import NO_WINDOW
@@ -46,7 +47,7 @@ def rotary(size: int, **values: object) -> Any:
         (
             "llama",
             {"rope_parameters": {"rope_type": "mrope"}},
-            "rope_type must be one of default, linear, dynamic, llama3, yarn, longrope, su, got",
+            "rope_type must be one of default, linear, dynamic, llama3, yarn, longrope, got",
         ),
         ("llama", {"rope_scaling": 3}, "rope_scaling must be an object, got 3"),
         (
@@ -54,7 +55,17 @@ def rotary(size: int, **values: object) -> Any:
             {"rope_parameters": {"full_attention": {"rope_type": "default"}}},
             "rope_parameters must be the same for all layers",
         ),
-        ("llama", {"partial_rotary_factor": 0.1}, "partial_rotary_factor must turn an even"),
+        ("llama", {"partial_rotary_factor": 0.5}, "partial_rotary_factor must be 1 .* got 0.5"),
+        (
+            "phi3",
+            {"rope_parameters": {"partial_rotary_factor": 0.1}},
+            "partial_rotary_factor must turn an even",
+        ),
+        (
+            "phi3",
+            {"rope_parameters": {"rope_type": "linear"}},
+            "rope_type must be one of default, longrope, su, yarn, got 'linear'",
+        ),
         ("qwen2", {"layer_types": ["full_attention"]}, "layer_types must be a list of 2 kinds"),
         ("qwen2", {"layer_types": ["full_attention", "local"]}, "layer_types must have .*'local'"),
         (
@@ -135,6 +146,38 @@ def test_scaled_cosines_come_with_yarn_and_longrope() -> None:
 
 def test_longrope_is_served_up_to_the_original_length() -> None:
     assert family(GOLDENS / "phi3").max_length == 128
+
+
+def test_longrope_of_phi_is_served_up_to_the_default_length(tmp_path: Path) -> None:
+    config = {"original_max_position_embeddings": None, "max_position_embeddings": 8192}
+    # What the parameters say does not count.
+    assert family(edited("phi3", tmp_path, **config)).max_length == 4096
+
+
+@pytest.mark.parametrize("name", ["su", "yarn"])
+def test_early_names_of_longrope_are_read(tmp_path: Path, name: str) -> None:
+    new = json.loads((GOLDENS / "phi3" / "config.json").read_text())["rope_parameters"]
+    old = new | {"type": name, "rope_type": None}
+    assert family(edited("phi3", tmp_path, rope_parameters=old)) == family(GOLDENS / "phi3")
+
+
+def with_images(text: dict[str, Any], **values: object) -> Any:
+    """The family of a Gemma 3 with image input, by its text_config."""
+    content = {"text_config": text, **values}
+    return Gemma3.from_config(Config(Path("config.json"), content))
+
+
+def test_bounds_that_transformers_does_not_apply_are_ignored(tmp_path: Path) -> None:
+    bounds = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+    text = family(edited("gemma3", tmp_path, **bounds))
+    whole = with_images(bounds)
+    assert [(each.score_cap, each.logit_cap) for each in (text, whole)] == [(0.0, 30.0), (0.0, 0.0)]
+
+
+def test_a_head_beside_a_text_model_is_tied_by_the_flag_beside_its_config() -> None:
+    assert with_images({"tie_word_embeddings": False}).tie_word_embeddings
+    untied = with_images({"tie_word_embeddings": True}, tie_word_embeddings=False)
+    assert not untied.tie_word_embeddings
 
 
 def test_a_window_that_no_sequence_exceeds_costs_nothing(tmp_path: Path) -> None:

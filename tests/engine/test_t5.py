@@ -113,6 +113,10 @@ def test_one_word_names_the_kind_of_feed_forward_layer(
             {"relative_attention_max_distance": 4},
             "less than twice relative_attention_max_distance, got 8 and 4",
         ),
+        (
+            {"relative_attention_max_distance": 10**12},
+            "relative_attention_max_distance must be from 1 to 65536, got 1000000000000",
+        ),
         ({"d_kv": 16}, r"has shape \[36, 32\], but config.json implies \[48, 32\]"),
     ],
 )

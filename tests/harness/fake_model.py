@@ -75,6 +75,7 @@ def describe_encoder(name: str) -> model_pb2.Model:
         family="bert",
         kind=model_pb2.MODEL_KIND_EMBEDDER,
         vocab_size=VOCAB_SIZE,
+        token_types=2,
         max_length=MAX_LENGTH,
         dtype="float32",
         weight_bytes=1_000_000,

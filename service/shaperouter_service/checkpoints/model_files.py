@@ -89,7 +89,7 @@ def may_transcribe(directory: Path) -> bool:
         StartupError: Its config.json cannot be read.
     """
     path = directory / _CONFIG
-    return not path.exists() or read_json(path).get("model_type") in _TRANSCRIBERS
+    return not path.exists() or _model_type(path) in _TRANSCRIBERS
 
 
 def is_decoder(directory: Path) -> bool:
@@ -99,7 +99,7 @@ def is_decoder(directory: Path) -> bool:
         StartupError: Its config.json cannot be read.
     """
     path = directory / _CONFIG
-    return path.exists() and read_json(path).get("model_type") in _DECODERS
+    return path.exists() and _model_type(path) in _DECODERS
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -157,6 +157,11 @@ def weight_files(directory: Path, whole: str, index: str) -> list[Path]:
         if shard not in present:
             raise StartupError(f"{directory / index}: shard {shard!r} is missing")
     return [directory / shard for shard in shards]
+
+
+def _model_type(path: Path) -> str:
+    """The family that a config.json names; anything but a name is refused when it is loaded."""
+    return str(read_json(path).get("model_type"))
 
 
 def _json(path: Path) -> Any:

@@ -1,6 +1,7 @@
 """Reader of checkpoints in the Hugging Face layout: config.json and safetensors files."""
 
 import json
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ FLOATING = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "bfloat16"}
 
 # Tensors are converted in pieces of about this size, which fit in the processor's cache.
 PIECE_BYTES = 2**20
+# Tensors are compared in pieces of this many numbers.
+PIECE_NUMBERS = 2**18
 
 # Bytes of the size of a file's header, with which the file begins.
 _SIZE_BYTES = 8
@@ -124,11 +127,7 @@ class Checkpoint:
                 f"{self.directory}: tensor {name} has shape {list(tensor.shape)}, but "
                 f"config.json implies {list(shape)}"
             )
-        if tensor.dtype not in FLOATING:
-            raise StartupError(
-                f"{self.directory}: tensor {name} must be one of {', '.join(FLOATING)}, got "
-                f"{tensor.dtype}"
-            )
+        self._check_type(name)
         self.unread.discard(name)
         if self._only_headers:
             return aligned(shape[::-1] if transposed else shape, dtype)
@@ -145,6 +144,22 @@ class Checkpoint:
             target[start : start + rows] = piece
             self._on_read(piece.nbytes)
         return array
+
+    def are_equal(self, name: str, other: str) -> bool:
+        """Compares the values of two tensors, also with `only_headers`.
+
+        Neither counts as read. The memory for it is small, because only pieces are held.
+
+        Raises:
+            StartupError: The type of one is not a floating one, or its file can't be read.
+        """
+        self._check_type(name)
+        self._check_type(other)
+        one, another = self._tensors[name], self._tensors[other]
+        return one.shape == another.shape and all(
+            np.array_equal(_piece(one, start), _piece(another, start))
+            for start in range(0, math.prod(one.shape), PIECE_NUMBERS)
+        )
 
     def read_joined(
         self,
@@ -173,6 +188,12 @@ class Checkpoint:
         if not self._only_headers:
             np.concatenate(parts, out=joined)
         return joined.T if transposed else joined
+
+    def _check_type(self, name: str) -> None:
+        if (dtype := self._tensors[name].dtype) not in FLOATING:
+            raise StartupError(
+                f"{self.directory}: tensor {name} must be one of {', '.join(FLOATING)}, got {dtype}"
+            )
 
 
 def _tensors(path: Path) -> Mapping[str, _Tensor]:
@@ -210,4 +231,18 @@ def _mapped(tensor: _Tensor) -> np.ndarray:
     try:
         return np.memmap(tensor.path, dtype, "r", tensor.offset, tensor.shape).view(np.ndarray)
     except (OSError, ValueError) as error:
+        raise StartupError(f"{tensor.path}: cannot be read: {error}") from error
+
+
+def _piece(tensor: _Tensor, start: int) -> np.ndarray:
+    """Reads numbers of a tensor from a place on.
+
+    Raises:
+        StartupError: The file can't be read.
+    """
+    dtype = np.dtype(FLOATING[tensor.dtype])
+    count = min(PIECE_NUMBERS, math.prod(tensor.shape) - start)
+    try:
+        return np.fromfile(tensor.path, dtype, count, offset=tensor.offset + start * dtype.itemsize)
+    except OSError as error:
         raise StartupError(f"{tensor.path}: cannot be read: {error}") from error

@@ -51,16 +51,16 @@ class SentenceTransformer:
     Attributes:
         modules: What follows the encoder; None without modules.json.
         max_length: Maximum number of tokens of a text, or of a pair of texts; None without a limit.
-        prompts: Texts to put before others, by their names.
-        default_prompt: Name of the prompt that is used unless another one is named; None without.
+        prompt: Text that is put before each text that is embedded; may be empty.
+        lowercases: Whether texts become lowercase before they are tokenized.
         activation: Name of the class that turns logits into scores, as in PyTorch; None if the
             files name none.
     """
 
     modules: Sequence[Module] | None
     max_length: int | None
-    prompts: Mapping[str, str]
-    default_prompt: str | None
+    prompt: str
+    lowercases: bool
     activation: str | None
 
 
@@ -82,23 +82,36 @@ def read_sentence_transformer(directory: Path) -> SentenceTransformer:
             f"{directory}: transformer_task must be feature-extraction or "
             f"sequence-classification, got {task!r}"
         )
-    prompts = library.get("prompts") or {}
-    default_prompt = library.get("default_prompt_name")
-    if not isinstance(prompts, dict) or not all(isinstance(each, str) for each in prompts.values()):
-        raise StartupError(f"{directory / LIBRARY_CONFIG}: prompts must be texts by name")
-    if default_prompt is not None and default_prompt not in prompts:
-        raise StartupError(
-            f"{directory / LIBRARY_CONFIG}: default_prompt_name must be one of the prompts, got "
-            f"{default_prompt!r}"
-        )
+    lowercases = encoder.get("do_lower_case") or False
+    if not isinstance(lowercases, bool):
+        raise StartupError(f"{directory}: do_lower_case must be true or false, got {lowercases!r}")
     activation = library.get("activation_fn")
     return SentenceTransformer(
         modules=_modules(directory) if (directory / MODULES).exists() else None,
         max_length=max_length,
-        prompts=prompts,
-        default_prompt=default_prompt,
+        prompt=_default_prompt(directory / LIBRARY_CONFIG, library),
+        lowercases=lowercases,
         activation=None if activation is None else str(activation),
     )
+
+
+def _default_prompt(path: Path, library: Mapping[str, Any]) -> str:
+    """The prompt that the library uses unless a caller names another one."""
+    prompts = library.get("prompts") or {}
+    if not isinstance(prompts, dict) or not all(isinstance(each, str) for each in prompts.values()):
+        raise StartupError(f"{path}: prompts must be texts by name")
+    name = library.get("default_prompt_name")
+    if name is None:
+        return ""
+    # Compared with a list, because the name may be anything, also without a hash.
+    if name not in list(prompts):
+        raise StartupError(f"{path}: default_prompt_name must be one of the prompts, got {name!r}")
+    prompt: str = prompts[name]
+    try:
+        prompt.encode()
+    except UnicodeEncodeError as error:
+        raise StartupError(f"{path}: prompts must be Unicode texts, got {prompt!r}") from error
+    return prompt
 
 
 def _modules(directory: Path) -> list[Module]:

@@ -39,6 +39,9 @@ class CallModel(abc.ABC):
         weight_bytes: Memory of the weights.
         max_length: Maximum tokens of a text; 0 for a function.
         vocab_size: Number of token ids; 0 for a function.
+        token_types: Number of types of tokens; 0 for a function, and if tokens have no types.
+        text_prompt: Text that is put before each text that is not one of a pair; may be empty.
+        lowercases_text: Whether texts become lowercase before they are tokenized.
     """
 
     kind: ModelKind
@@ -55,6 +58,9 @@ class CallModel(abc.ABC):
     weight_bytes: int
     max_length: int = 0
     vocab_size: int = 0
+    token_types: int = 0
+    text_prompt: str = ""
+    lowercases_text: bool = False
 
     @abc.abstractmethod
     def call(self, weights: Weights, inputs: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:

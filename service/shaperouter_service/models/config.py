@@ -11,6 +11,9 @@ from shaperouter_service.errors import StartupError
 T = TypeVar("T", int, float, bool, str)
 Number = TypeVar("Number", int, float)
 
+# Integers from here on are refused, because floats and tensors cannot hold all of them.
+MAX_INTEGER = 2**63
+
 
 @dataclass(frozen=True)
 class Config:
@@ -85,6 +88,9 @@ class Config:
         value = self.values.get(name)
         if value is None:
             return default
+        if type(value) is int and abs(value) >= MAX_INTEGER:
+            limits = f"-{MAX_INTEGER} and {MAX_INTEGER}"
+            raise self.error(f"{name} must be between {limits}, got {value}")
         if kind is float and type(value) is int:
             value = float(value)
         if type(value) is not kind:

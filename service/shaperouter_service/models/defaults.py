@@ -76,7 +76,8 @@ def read_default_options(checkpoint: Checkpoint, family: Family) -> dict[str, An
             "eos_token_id": family.default_eos_token_id,
             "forced_eos_token_id": family.default_forced_eos_token_id,
         }
-        config = Config(checkpoint.directory / "config.json", defaults | checkpoint.config)
+        path = checkpoint.directory / "config.json"
+        config = _with_forced_bos(Config(path, defaults | checkpoint.config))
     else:
         path = checkpoint.directory / "generation_config.json"
         config = Config(path, checkpoint.generation_config)
@@ -151,6 +152,17 @@ def _read_plain(config: Config, family: Family) -> dict[str, Any]:
         max_sequences = MAX_RETURN_SEQUENCES
     _check_range(config, "num_return_sequences", options, 1, max_sequences)
     return options
+
+
+def _with_forced_bos(config: Config) -> Config:
+    """Adds the forced first token that early versions of BART's config.json ask for by a flag."""
+    flag = "force_bos_token_to_be_generated"
+    if not config.value(flag, bool, False):
+        return config
+    bos = config.values.get("bos_token_id")
+    if bos is None:
+        raise config.error(f"bos_token_id must be given with {flag}, got None")
+    return Config(config.path, {**config.values, "forced_bos_token_id": bos})
 
 
 def _with_new_tokens(config: Config) -> Config:

@@ -107,6 +107,14 @@ class Family(abc.ABC):
         The weight `ln_1.bias` of layer 7 of a stack `h` is called `h.7.ln_1.bias`.
         """
 
+    @property
+    def tied(self) -> Sequence[str]:
+        """Ends of the names of tensors of which a checkpoint needs only one, if config.json ties.
+
+        All that a checkpoint has must be equal, because only one of them is read.
+        """
+        return ()
+
     @abc.abstractmethod
     def read_weights(
         self, checkpoint: Checkpoint, dtype: np.dtype[Any]

@@ -89,7 +89,8 @@ class Gemma3Text(Gemma2):
 
     @classmethod
     def _own(cls, config: Config, shared: Mapping[str, Any]) -> dict[str, Any]:
-        return super()._own(config, shared) | {"norms_heads": True}
+        # Transformers' class has `attn_logit_softcapping`, too, but does not bound scores.
+        return super()._own(config, shared) | {"norms_heads": True, "score_cap": 0.0}
 
     @classmethod
     def _rotaries(
@@ -131,7 +132,14 @@ class Gemma3(Gemma3Text):
         found = config.values.get("text_config")
         if not isinstance(found, dict):
             raise config.error(f"text_config must be an object, got {found!r}")
+        # The head is not part of the text model, so what is said beside its config counts.
+        tied = config.value("tie_word_embeddings", bool, True)
         try:
-            return super().from_config(Config(config.path, found))
+            return super().from_config(Config(config.path, found | {"tie_word_embeddings": tied}))
         except StartupError as error:
             raise StartupError(f"{error} (in text_config)") from error
+
+    @classmethod
+    def _own(cls, config: Config, shared: Mapping[str, Any]) -> dict[str, Any]:
+        # Transformers bounds the logits of `Gemma3ForCausalLM`, but not of this class.
+        return super()._own(config, shared) | {"logit_cap": 0.0}

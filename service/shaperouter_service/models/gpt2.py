@@ -1,7 +1,7 @@
 """GPT-2 (Radford et al. 2019), as in Transformers' `GPT2LMHeadModel`."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -128,6 +128,10 @@ class GPT2(Family):
     @property
     def stacks(self) -> Mapping[str, int]:
         return {"h": self.n_layer}
+
+    @property
+    def tied(self) -> Sequence[str]:
+        return ("wte.weight", "lm_head.weight") if self.tie_word_embeddings else ()
 
     def read_weights(
         self, checkpoint: Checkpoint, dtype: np.dtype[Any]

@@ -215,7 +215,7 @@ def read_family(checkpoint: Checkpoint) -> Family:
 
     Raises:
         StartupError: The model is of an unsupported family or has a head that does not generate,
-            or a value is unusable.
+            a value is unusable, or tensors that should be equal are not.
     """
     config = Config(checkpoint.directory / "config.json", checkpoint.config)
     model_type = str(checkpoint.config.get("model_type"))
@@ -235,7 +235,20 @@ def read_family(checkpoint: Checkpoint) -> Family:
             f"architectures must name one of {', '.join(kind.architectures)}, got {named!r}: "
             "a model with another head cannot generate"
         )
-    return kind.from_config(config)
+    family = kind.from_config(config)
+    _check_tied(config, checkpoint, family)
+    return family
+
+
+def _check_tied(config: Config, checkpoint: Checkpoint, family: Family) -> None:
+    """Refuses tensors that differ though config.json ties them, which Transformers does not tie."""
+    copies = sorted(name for name in checkpoint.names if name.endswith(tuple(family.tied)))
+    for name in copies[1:]:
+        if not checkpoint.are_equal(copies[0], name):
+            raise config.error(
+                f"tie_word_embeddings must be false for {copies[0]} and {name}, which differ, got "
+                "True"
+            )
 
 
 def read_draft(checkpoint: Checkpoint, model: str, family: Family) -> Family:

@@ -1,7 +1,7 @@
 """OPT (Zhang et al. 2022), as in Transformers' `OPTForCausalLM`."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -131,6 +131,10 @@ class OPT(Family):
     @property
     def stacks(self) -> Mapping[str, int]:
         return {"layers": self.num_hidden_layers}
+
+    @property
+    def tied(self) -> Sequence[str]:
+        return ("embed_tokens.weight", "lm_head.weight") if self.tie_word_embeddings else ()
 
     def read_weights(
         self, checkpoint: Checkpoint, dtype: np.dtype[Any]

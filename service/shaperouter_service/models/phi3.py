@@ -4,7 +4,12 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from shaperouter_service.models.config import Config
+from shaperouter_service.models.rotary import Rotary, read_rotary, rope_parameters
 from shaperouter_service.models.rotary_decoder import FULL, SLIDING, RotaryDecoder, windows
+
+# What each `rope_type` means; early checkpoints have other names for LongRoPE.
+ROPE_TYPES = {"default": "default", "longrope": "longrope", "su": "longrope", "yarn": "longrope"}
+ORIGINAL_LENGTH = 4096
 
 
 class Phi3(RotaryDecoder):
@@ -26,6 +31,25 @@ class Phi3(RotaryDecoder):
         "max_position_embeddings": 4096,
         "rms_norm_eps": 1e-5,
     }
+
+    @classmethod
+    def _rotaries(
+        cls, config: Config, size: int, layers: int
+    ) -> tuple[tuple[Rotary, ...], tuple[int, ...]]:
+        found = rope_parameters(config)
+        default = str(found.get("type") or "default")
+        kind = Config(config.path, found).choice("rope_type", default, ROPE_TYPES)
+        # The value beside the parameters counts, or its default; one among them does not.
+        original = config.value("original_max_position_embeddings", int, ORIGINAL_LENGTH)
+        parameters = {
+            **found,
+            "rope_type": ROPE_TYPES[kind],
+            "original_max_position_embeddings": original,
+        }
+        rotary = read_rotary(
+            config, size, theta=cls.default_theta, may_be_partial=True, parameters=parameters
+        )
+        return (rotary,), (0,) * layers
 
     @classmethod
     def _own(cls, config: Config, shared: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from shaperouter_service.models.config import Config
 # Largest factor of LongRoPE; published ones are below 100.
 _MAX_FACTOR = 1e6
 
-# Values of `rope_type`, as in Transformers; early versions called the last one `su`.
-_TYPES = ("default", "linear", "dynamic", "llama3", "yarn", "longrope", "su")
+# Values of `rope_type`, as in Transformers.
+_TYPES = ("default", "linear", "dynamic", "llama3", "yarn", "longrope")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ def read_rotary(
     head_size: int,
     *,
     theta: float = 10000.0,
-    partial: float = 1.0,
+    may_be_partial: bool = False,
     parameters: Mapping[str, Any] | None = None,
 ) -> Rotary:
     """Reads the frequencies of a model, as Transformers does.
@@ -53,7 +53,7 @@ def read_rotary(
         config: Content of config.json.
         head_size: D, size of a head.
         theta: The base of the frequencies if the config has none.
-        partial: The part of a head that is turned if the config does not say it.
+        may_be_partial: Whether this family can turn only a part of a head.
         parameters: What the config says about them; by default its `rope_scaling` (until version 4
             of Transformers) or `rope_parameters`.
 
@@ -72,8 +72,11 @@ def read_rotary(
     if theta <= 1:
         raise config.error(f"rope_theta must be above 1, got {theta}")
     name = "partial_rotary_factor"
-    partial = config.number(name, float, partial, above=0, at_most=1)
-    turned = int(head_size * own.number(name, float, partial, above=0, at_most=1))
+    partial = config.number(name, float, 1.0, above=0, at_most=1)
+    partial = own.number(name, float, partial, above=0, at_most=1)
+    if partial != 1 and not may_be_partial:
+        raise config.error(f"{name} must be 1 for this family, got {partial}")
+    turned = int(head_size * partial)
     if not 2 <= turned <= head_size or turned % 2:
         raise config.error(
             "partial_rotary_factor must turn an even number of a head's "

@@ -202,6 +202,10 @@ class RotaryDecoder(Family):
         return {"layers": self.num_hidden_layers}
 
     @property
+    def tied(self) -> Sequence[str]:
+        return ("embed_tokens.weight", "lm_head.weight") if self.tie_word_embeddings else ()
+
+    @property
     def _widths(self) -> tuple[int, int, int]:
         """Numbers of a token's queries, keys and values."""
         of_keys = self.num_key_value_heads * self.head_dim

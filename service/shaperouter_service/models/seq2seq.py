@@ -1,7 +1,7 @@
 """The layers of Vaswani et al. (2017), which several families of encoder-decoders share."""
 
 import abc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -180,6 +180,10 @@ class Seq2Seq(EncoderDecoder):
     @property
     def stacks(self) -> Mapping[str, int]:
         return {"encoder.layers": self.encoder_layers, "decoder.layers": self.decoder_layers}
+
+    @property
+    def tied(self) -> Sequence[str]:
+        return (*SHARED, *HEADS) if self.tie_word_embeddings else ()
 
     def read_weights(self, checkpoint: Checkpoint, dtype: np.dtype[Any]) -> Iterator[NamedWeight]:
         tensors = Tensors.of(checkpoint, dtype)

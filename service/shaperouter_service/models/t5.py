@@ -39,6 +39,8 @@ GATED_GELU = "gelu_new"
 # Possible names of the embeddings in a checkpoint, depending on the program that saved it.
 EMBEDDINGS = ("shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 HEAD = "lm_head.weight"
+# A table has an entry for each distance up to the maximum one.
+MAX_DISTANCE = 2**16
 # Biases that the heads of an encoder or decoder add to scores by distance. Checkpoints store those
 # of the first layer, which all layers use.
 DISTANCE_BIASES = "{}.relative_attention_bias.weight"
@@ -135,8 +137,8 @@ class T5(EncoderDecoder):
             num_decoder_layers=config.value("num_decoder_layers", int, num_layers),
             num_heads=config.value("num_heads", int, defaults["num_heads"]),
             relative_attention_num_buckets=config.value("relative_attention_num_buckets", int, 32),
-            relative_attention_max_distance=config.value(
-                "relative_attention_max_distance", int, 128
+            relative_attention_max_distance=config.number(
+                "relative_attention_max_distance", int, 128, at_least=1, at_most=MAX_DISTANCE
             ),
             layer_norm_epsilon=config.value("layer_norm_epsilon", float, 1e-6),
             # Derived from `feed_forward_proj`, but the saved values take precedence.

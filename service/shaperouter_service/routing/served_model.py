@@ -31,6 +31,11 @@ class ServedModel:
         family: Family of the architecture, e.g. `gpt2`.
         kind: What it does with its input.
         vocab_size: Number of token ids.
+        token_types: Number of types of tokens of a text encoder; 0 if tokens have no types, or if
+            its worker does not tell.
+        text_prompt: Text that a router puts before each text for a text encoder that is not one of
+            a pair; may be empty.
+        lowercases_text: Whether a router makes the texts for a text encoder lowercase.
         max_length: Maximum tokens of prompt and generated text together; the decoder's, if there
             is an encoder. Of a text encoder, maximum tokens of a text; 0 for a function.
         max_source_length: Maximum tokens of a source; 0 without an encoder.
@@ -59,6 +64,9 @@ class ServedModel:
     family: str = ""
     kind: ModelKind = ModelKind.DECODER
     vocab_size: int = 0
+    token_types: int = 0
+    text_prompt: str = ""
+    lowercases_text: bool = False
     max_length: int = 0
     max_source_length: int = 0
     decoder_start_token_id: int | None = None

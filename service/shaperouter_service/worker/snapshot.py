@@ -47,6 +47,9 @@ def describe_call_model(model: CallModel, ladders: CallLadders, *, kernels: str)
         family=model.family,
         kind=model.kind,
         vocab_size=model.vocab_size,
+        token_types=model.token_types,
+        text_prompt=model.text_prompt,
+        lowercases_text=model.lowercases_text,
         max_length=model.max_length,
         call=ServedCall(
             spec=model.spec, ladders=ladders, compiled=model.compiled, labels=model.labels

@@ -24,6 +24,10 @@ from shaperouter_service.errors import StartupError
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 LEGACY_PROTOCOL = 1001
 
+# Maximum depth of tuples in tuples; a tensor's arguments have its shape in them. Python hashes and
+# compares them by recursion, and hashing ones that are nested millions deep kills the process.
+MAX_DEPTH = 8
+
 # Types of storages by their class. NumPy has no bfloat16: its bits are read as integers.
 BFLOAT16 = "BFloat16Storage"
 STORAGES: Mapping[str, np.dtype[Any]] = {
@@ -201,6 +205,20 @@ def _skip_attributes(unpickler: Any) -> None:
     unpickler.stack.pop()
 
 
+def _bounding_depth(load: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Makes a tuple as `load` does, unless too many are nested in it."""
+
+    def load_bounded(unpickler: Any) -> None:
+        load(unpickler)
+        made, depths = unpickler.stack[-1], unpickler.depths
+        inner = (depths.get(id(each), 0) for each in made if isinstance(each, tuple))
+        depths[id(made)] = depth = 1 + max(inner, default=0)
+        if depth > MAX_DEPTH:
+            raise pickle.UnpicklingError(f"tuples must be at most {MAX_DEPTH} deep, got {depth}")
+
+    return load_bounded
+
+
 class _Unpickler(pickle._Unpickler):
     """Builds a state dict of `Layout`s; any name but those of a state dict is an error.
 
@@ -209,13 +227,22 @@ class _Unpickler(pickle._Unpickler):
 
     Attributes:
         storages: Storages of the tensors, by key.
+        depths: How deep each tuple is, by its `id`. One that reuses an `id` replaces its depth.
     """
 
-    dispatch: ClassVar = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: _skip_attributes}
+    dispatch: ClassVar = {
+        **pickle._Unpickler.dispatch,
+        **{
+            code[0]: _bounding_depth(pickle._Unpickler.dispatch[code[0]])
+            for code in (pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3)
+        },
+        pickle.BUILD[0]: _skip_attributes,
+    }
 
     def __init__(self, file: BinaryIO) -> None:
         super().__init__(file)
         self.storages: dict[str, Storage] = {}
+        self.depths: dict[int, int] = {}
 
     def find_class(self, module: str, name: str) -> Any:
         if module == "torch" and name in STORAGES:

@@ -39,7 +39,9 @@ BASES = ("Model", "ForMaskedLM", "ForPreTraining")
 TEXT_CLASSIFIER, TOKEN_CLASSIFIER = "ForSequenceClassification", "ForTokenClassification"
 # Activations of scores by the names of PyTorch's classes.
 ACTIVATIONS = {"Identity": "identity", "Sigmoid": "sigmoid", "Softmax": "softmax"}
-# Activations by `problem_type`; without one, by the number of labels, as in Transformers.
+# A number above this one would take much memory for names alone, and is refused at once.
+MAX_LABELS = 2**20
+# Activations by `problem_type`, as in Transformers.
 PROBLEMS = {
     "regression": "identity",
     "multi_label_classification": "sigmoid",
@@ -57,7 +59,8 @@ class _Layout:
 
 def is_encoder(config: Mapping[str, Any]) -> bool:
     """Whether the content of a config.json is that of a text encoder."""
-    return config.get("model_type") in ENCODERS
+    # `read_family` refuses anything but a name.
+    return str(config.get("model_type")) in ENCODERS
 
 
 def read_encoder(checkpoint: Checkpoint) -> tuple[TextEncoder, Head, SentenceTransformer]:
@@ -136,6 +139,8 @@ def load_encoder(
         parameters=loaded.parameters,
         weight_bytes=sum(loaded.sizes.values()),
         max_length=min(max_length, files.max_length or max_length),
+        text_prompt=files.prompt if isinstance(head, Embedder) else "",
+        lowercases_text=files.lowercases,
     )
 
 
@@ -143,7 +148,7 @@ def _labels(config: Config) -> tuple[str, ...]:
     """The names of the classes; missing values default as in Transformers."""
     by_id = config.values.get("id2label")
     if by_id is None:
-        count = config.value("num_labels", int, 2)
+        count = config.number("num_labels", int, 2, at_least=1, at_most=MAX_LABELS)
         return tuple(f"LABEL_{index}" for index in range(count))
     ids = [str(index) for index in range(len(by_id))] if isinstance(by_id, dict) else []
     if not ids or set(map(str, by_id)) != set(ids):
@@ -166,7 +171,8 @@ def _activation(config: Config, files: SentenceTransformer, labels: int) -> str:
             known = ", ".join(ACTIVATIONS)
             raise config.error(f"activation_fn must be one of {known}, got {named!r}")
         return ACTIVATIONS[kind]
-    problem = config.values.get("problem_type")
-    if problem is not None:
-        return PROBLEMS[config.choice("problem_type", "", PROBLEMS)]
-    return "sigmoid" if labels == 1 else "softmax"
+    problem = config.choice("problem_type", "single_label_classification", PROBLEMS)
+    # The softmax of a single logit is 1 for every text.
+    if problem == "single_label_classification" and labels == 1:
+        return "sigmoid"
+    return PROBLEMS[problem]

@@ -69,6 +69,8 @@ class EncoderModel(CallModel):
     parameters: int
     weight_bytes: int
     max_length: int
+    text_prompt: str = ""
+    lowercases_text: bool = False
 
     @property
     def kind(self) -> ModelKind:  # type: ignore[override]  # it follows from the head
@@ -84,6 +86,11 @@ class EncoderModel(CallModel):
     def vocab_size(self) -> int:  # type: ignore[override]  # it is the encoder's
         """See `CallModel`."""
         return self.encoder.vocab_size
+
+    @property
+    def token_types(self) -> int:  # type: ignore[override]  # it is the encoder's
+        """See `CallModel`."""
+        return self.encoder.num_types
 
     @property
     def labels(self) -> tuple[str, ...]:  # type: ignore[override]  # they are the head's

@@ -78,9 +78,10 @@ class Pool(Step):
             flags = {mode: config.value(key, bool, False) for key, mode in OLD_MODES.items()}
             found = [mode for mode, is_used in flags.items() if is_used] or ["mean"]
         modes = [found] if isinstance(found, str) else found
-        if not isinstance(modes, list) or not modes or not all(mode in POOLS for mode in modes):
+        # Not `in POOLS`, because a list has no hash.
+        if not isinstance(modes, list) or not modes or any(mode not in [*POOLS] for mode in modes):
             raise config.error(f"pooling_mode must be of {', '.join(POOLS)}, got {found!r}")
-        if not config.value("include_prompt", bool, True) and files.default_prompt is not None:
+        if not config.value("include_prompt", bool, True) and files.prompt:
             raise config.error("include_prompt must be true for a model with a default prompt")
         return cls(modes=tuple(modes))
 

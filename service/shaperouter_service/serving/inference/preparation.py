@@ -171,9 +171,9 @@ def _answer_bytes(output: TensorSpec, spec: CallSpec, sizes: Sizes) -> int:
 
 
 def _token_violations(inputs: Tensors, model: ServedModel) -> Iterator[Violation]:
-    """Ids that a text encoder does not know; a graph would read another token instead."""
-    for name, end in ((TOKENS, model.vocab_size), (MASK, 2)):
-        if name in inputs:
+    """Ids and types that a text encoder does not know; a graph would read others instead."""
+    for name, end in ((TOKENS, model.vocab_size), (MASK, 2), (TYPES, model.token_types)):
+        if end and name in inputs:
             yield from _outside(name, inputs[name], end)
 
 

@@ -57,6 +57,7 @@ async def tokenized(
     if pairs is not None and len(pairs) != len(texts):
         description = f"must have as many texts as {TEXT}, {len(texts)}, got {len(pairs)}"
         raise InvalidRequestError(Violation(field=f"inputs.{TEXT_PAIR}", description=description))
+    texts, pairs = _as_trained(texts, pairs, model)
     limit = TokenLimit(model.max_length, f"max_length of {model.name}")
     if request.truncates:
         # No token has more characters, so what is cut here would not have fitted.
@@ -103,6 +104,18 @@ def _decoded(name: str, array: "np.ndarray[Any, Any]") -> list[str]:
             violation = Violation(field=f"{field}[{index}]", description=f"must be UTF-8: {error}")
             raise InvalidRequestError(violation) from None
     return texts
+
+
+def _as_trained(
+    texts: list[str], pairs: list[str] | None, model: ServedModel
+) -> tuple[list[str], list[str] | None]:
+    """Texts as the model's checkpoint expects them, which sentence-transformers makes of them."""
+    if pairs is None:
+        texts = [model.text_prompt + text for text in texts]
+    if model.lowercases_text:
+        texts = [text.lower() for text in texts]
+        pairs = pairs and [text.lower() for text in pairs]
+    return texts, pairs
 
 
 def _check_characters(

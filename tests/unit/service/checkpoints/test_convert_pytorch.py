@@ -206,6 +206,13 @@ def test_a_file_that_is_no_state_dict_is_refused(tmp_path: Path, state: Any) -> 
         read_state_dict(archive_with(pickle.dumps(state, protocol=2), tmp_path))
 
 
+def test_tuples_that_are_nested_too_deep_are_refused(tmp_path: Path) -> None:
+    # Python's C code would hash this key by recursion, without a limit.
+    deep_key = b"\x80\x02})" + pickle.TUPLE1 * 10**6 + b"K\x01s."
+    with pytest.raises(StartupError, match="tuples must be at most 8 deep, got 9"):
+        read_state_dict(archive_with(deep_key, tmp_path))
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_damaged_files_are_read_or_refused(tmp_path: Path, layout: str) -> None:
     source = random.Random(layout)

@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from shaperouter_service.checkpoints import model_files
-from shaperouter_service.checkpoints.model_files import check_model_directory, weight_files
+from shaperouter_service.checkpoints.model_files import (
+    check_model_directory,
+    is_decoder,
+    may_transcribe,
+    weight_files,
+)
 from shaperouter_service.checkpoints.model_locations import parse_models
 from shaperouter_service.errors import StartupError
 from shaperouter_service.text import load_tokenizer
@@ -118,6 +123,15 @@ def test_a_file_that_is_read_whole_has_a_maximum_size(
         file.truncate(limit + 1)
     with pytest.raises(StartupError, match=f"must have at most {limit} bytes, got {limit + 1}"):
         check_model_directory(directory)
+
+
+@pytest.mark.parametrize("model_type", [["whisper"], {"name": "llama"}], ids=str)
+def test_a_family_that_is_no_name_neither_transcribes_nor_decodes(
+    directory: Path, model_type: object
+) -> None:
+    (directory / "config.json").write_text(json.dumps({"model_type": model_type}))
+    assert not may_transcribe(directory)
+    assert not is_decoder(directory)
 
 
 def test_every_configured_model_is_checked(directory: Path, secret: Path) -> None:

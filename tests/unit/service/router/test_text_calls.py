@@ -91,6 +91,51 @@ def test_a_text_that_is_too_long_is_cut_on_request(play: Play, encode: Encode) -
     play(scenario, called=ENCODER)
 
 
+async def read(router: Router, worker: FakeWorker, **inputs: Any) -> list[int]:
+    """The token ids that a worker gets for a text, or for a pair of texts."""
+    embed(worker)
+    await router.infer(model="encoder", inputs=inputs)
+    sent = tensors_from_messages(worker.calls[0].inputs, field="inputs")
+    ids: list[int] = sent["input_ids"][0].tolist()
+    return ids
+
+
+def encoder_with(**fields: Any) -> list[Any]:
+    model = describe_encoder("encoder")
+    model.MergeFrom(type(model)(**fields))
+    return [model]
+
+
+def test_a_models_prompt_is_put_before_a_text(play: Play, encode: Encode) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        assert await read(router, worker, text=texts("Zoë")) == encode("query: Zoë")
+
+    play(scenario, called=encoder_with(text_prompt="query: "))
+
+
+def test_a_models_prompt_is_not_put_before_the_texts_of_a_pair(play: Play, encode: Encode) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        ids = await read(router, worker, text=texts("one"), text_pair=texts("two"))
+        assert ids == [*encode("one"), *encode("two")]
+
+    play(scenario, called=encoder_with(text_prompt="query: "))
+
+
+def test_prompt_and_texts_become_lowercase_if_the_model_says_so(play: Play, encode: Encode) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        assert await read(router, worker, text=texts("ZOË")) == encode("query: zoë")
+
+    play(scenario, called=encoder_with(text_prompt="Query: ", lowercases_text=True))
+
+
+def test_both_texts_of_a_pair_become_lowercase(play: Play, encode: Encode) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        ids = await read(router, worker, text=texts("ONE"), text_pair=texts("TWO"))
+        assert ids == [*encode("one"), *encode("two")]
+
+    play(scenario, called=encoder_with(lowercases_text=True))
+
+
 @pytest.mark.parametrize(
     ("inputs", "field", "fault"),
     [
@@ -137,6 +182,36 @@ def test_token_ids_alone_are_read_as_one_text(play: Play) -> None:
         assert inputs["token_type_ids"].tolist() == [[0, 0, 0]]
 
     play(scenario, called=ENCODER)
+
+
+@pytest.mark.parametrize("wrong", [2, -1])
+def test_a_type_that_the_model_does_not_know_is_refused(
+    play: Play, detail: Detail, wrong: int
+) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        inputs = {
+            "input_ids": np.array([[1, 2, 3]], np.int32),
+            "token_type_ids": np.array([[0, 1, wrong]], np.int32),
+        }
+        found = await violations(router, detail, inputs=inputs)
+        assert found == {"inputs.token_type_ids": f"must be from 0 to 1, got {wrong} at [0, 2]"}
+
+    play(scenario, called=ENCODER)
+
+
+def test_types_are_not_checked_if_the_worker_does_not_tell_their_number(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        embed(worker)
+        inputs = {
+            "input_ids": np.array([[1, 2, 3]], np.int32),
+            "token_type_ids": np.array([[0, 1, 2]], np.int32),
+        }
+        await router.infer(model="encoder", inputs=inputs)
+        assert len(worker.calls) == 1
+
+    untold = describe_encoder("encoder")
+    untold.ClearField("token_types")
+    play(scenario, called=[untold])
 
 
 def test_without_a_tokenizer_texts_are_refused(play: Play, detail: Detail) -> None:

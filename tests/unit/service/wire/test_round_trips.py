@@ -97,6 +97,9 @@ MODEL = ServedModel(
     ready_workers=12,
     tokenizer="T",
     characters_per_token=13,
+    token_types=14,
+    text_prompt="query: ",
+    lowercases_text=True,
 )
 
 
