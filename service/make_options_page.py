@@ -27,12 +27,12 @@ its key in the file is `max-calls`. An option that can be repeated has a list in
 unknown key is refused.
 """
 ROLES = {
-    ("serve", "router", "worker"): "Of routers and workers",
-    ("serve", "router"): "Of routers",
-    ("router",): "Of routers that run separately",
-    ("serve", "worker"): "Of workers",
-    ("worker",): "Of workers that run separately",
-    ("serve",): "Of `serve` alone",
+    ("serve", "router", "worker"): "Routers and workers",
+    ("serve", "router"): "Routers",
+    ("router",): "Routers that run separately",
+    ("serve", "worker"): "Workers",
+    ("worker",): "Workers that run separately",
+    ("serve",): "`serve` only",
 }
 
 

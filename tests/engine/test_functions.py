@@ -155,6 +155,32 @@ def _save(x: tf.Tensor) -> dict[str, tf.Tensor]:
         return {"y": tf.identity(x)}
 
 
+def _debug(x: tf.Tensor) -> dict[str, tf.Tensor]:
+    return {"y": tf.raw_ops.DebugIdentity(input=x, debug_urls=["file:///tmp/debug"])}
+
+
+def _look_up(x: tf.Tensor) -> dict[str, tf.Tensor]:
+    table = tf.raw_ops.HashTableV2(key_dtype=tf.string, value_dtype=tf.int64)
+    filled = tf.raw_ops.InitializeTableFromTextFileV2(
+        table_handle=table, filename="/etc/hostname", key_index=-2, value_index=-1
+    )
+    with tf.control_dependencies([filled]):
+        return {"y": tf.identity(x)}
+
+
+def _sample(x: tf.Tensor) -> dict[str, tf.Tensor]:
+    sampled = tf.raw_ops.FixedUnigramCandidateSampler(
+        true_classes=[[0]],
+        num_true=1,
+        num_sampled=1,
+        unique=True,
+        range_max=2,
+        vocab_file="/etc/hostname",
+    )
+    with tf.control_dependencies([sampled.sampled_candidates]):
+        return {"y": tf.identity(x)}
+
+
 @pytest.mark.parametrize(
     ("call", "operation"),
     [
@@ -162,14 +188,17 @@ def _save(x: tf.Tensor) -> dict[str, tf.Tensor]:
         (_read_lines, r"\w+Dataset"),
         (_print_to_a_file, "PrintV2"),
         (_save, "SaveV2"),
+        (_debug, "DebugIdentity"),
+        (_look_up, "InitializeTableFromTextFileV2"),
+        (_sample, "FixedUnigramCandidateSampler"),
     ],
-    ids=["read", "dataset", "print", "save"],
+    ids=["read", "dataset", "print", "save", "debug", "table", "sampler"],
 )
 def test_files_of_the_machine_are_refused(
     tmp_path: Path, call: Callable[..., Any], operation: str
 ) -> None:
     path = save(tmp_path, call, {"x": ([None], tf.string)})
-    with pytest.raises(StartupError, match=f"the operation {operation} runs code or uses files"):
+    with pytest.raises(StartupError, match=f"the operation {operation} runs code, uses files"):
         load_function("reader", path)
 
 

@@ -28,6 +28,11 @@ class CallLimit:
         """Number of calls in progress."""
         return self._calls.total()
 
+    @property
+    def most(self) -> int:
+        """The most calls that a client can have: if it is alone."""
+        return max(1, self._limit // 2)
+
     @contextlib.contextmanager
     def admitted(self, client: str) -> Iterator[None]:
         """Counts a call inside the context.

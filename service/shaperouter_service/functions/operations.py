@@ -13,8 +13,11 @@ FORBIDDEN = frozenset(
     {
         "CreateSummaryDbWriter",
         "CreateSummaryFileWriter",
+        "DebugIdentity",
         "DebugIdentityV2",
         "DebugIdentityV3",
+        "DebugNanCount",
+        "DebugNumericSummary",
         "EagerPyFunc",
         "FileSystemSetConfiguration",
         "GenerateVocabRemapping",
@@ -24,18 +27,23 @@ FORBIDDEN = frozenset(
         "PyFunc",
         "PyFuncStateless",
         "ReadFile",
+        "RecordInput",
         "WriteFile",
     }
 )
-# Words in the names of others. Many of these read and write files, and none of them is part of a
-# model's answer.
+# Words in the names of others. Many of these use files; the rest is a pipeline of input, which a
+# model's answer has no need of.
 FORBIDDEN_WORDS = ("Dataset", "Reader")
+# Attributes that name a file to read.
+FORBIDDEN_ATTRIBUTES = ("vocab_file",)
 
-# Operations that save and restore variables. A SavedModel has functions for that, which run when it
-# is loaded; its signatures have no use for them.
-SAVING = frozenset(
+# Operations that save and restore variables, and that fill tables from files. A SavedModel has
+# functions for that, which run when it is loaded; its signatures have no use for them.
+LOADING = frozenset(
     {
         "DistributedSave",
+        "InitializeTableFromTextFile",
+        "InitializeTableFromTextFileV2",
         "MergeV2Checkpoints",
         "Restore",
         "RestoreSlice",
@@ -45,6 +53,9 @@ SAVING = frozenset(
         "SaveV2",
     }
 )
+# Where an operation may print to; without a value, it is the first. A placeholder, in a function,
+# may stand for a file.
+PRINTS_TO = (b"stderr", b"stdout", b"log(info)", b"log(warning)", b"log(error)")
 
 # Operations that TensorFlow marks as stateful, but that change nothing and always answer the same.
 HARMLESS = frozenset(
@@ -75,32 +86,42 @@ def operations_of(graph_def: GraphDef) -> frozenset[str]:
     return frozenset(node.op for node in _nodes(graph_def))
 
 
-def check_graph(path: object, graph_def: GraphDef, *, may_save: bool = False) -> None:
+def check_graph(path: object, graph_def: GraphDef, *, is_whole: bool = False) -> None:
     """Refuses operations that run code from elsewhere, or use files.
 
     Args:
         path: The model's path, for errors.
         graph_def: The graph.
-        may_save: Whether it may have operations that save and restore variables.
+        is_whole: Whether it is the graph of a whole file, with the functions that load the model,
+            and not only that of a signature.
 
     Raises:
         StartupError: An operation is forbidden, or TensorFlow does not have it.
     """
     functions = {function.signature.name for function in graph_def.library.function}
     for node in sorted(_nodes(graph_def), key=lambda node: node.op):
-        name = node.op
-        if (
-            name in FORBIDDEN
-            or any(word in name for word in FORBIDDEN_WORDS)
-            or (name in SAVING and not may_save)
-            or (name == "PrintV2" and node.attr["output_stream"].s.startswith(b"file:"))
-        ):
+        if node.op in functions:
+            continue
+        if _is_forbidden(node) or (node.op in LOADING and not is_whole):
             raise StartupError(
-                f"{path}: the operation {name} runs code or uses files of this machine, which a "
-                "model may not do"
+                f"{path}: the operation {node.op} runs code, uses files of this machine or makes "
+                "a pipeline of input, which a model may not do"
             )
-        if name not in functions and op_def_registry.get(name) is None:
-            raise StartupError(f"{path}: {name} is a custom operation, which is not supported")
+        if op_def_registry.get(node.op) is None:
+            raise StartupError(f"{path}: {node.op} is a custom operation, which is not supported")
+
+
+def _is_forbidden(node: NodeDef) -> bool:
+    return (
+        node.op in FORBIDDEN
+        or any(word in node.op for word in FORBIDDEN_WORDS)
+        or any(name in node.attr and node.attr[name].s for name in FORBIDDEN_ATTRIBUTES)
+        or (
+            node.op == "PrintV2"
+            and "output_stream" in node.attr
+            and node.attr["output_stream"].s not in PRINTS_TO
+        )
+    )
 
 
 def _nodes(graph_def: GraphDef) -> list[NodeDef]:

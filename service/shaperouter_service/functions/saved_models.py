@@ -112,5 +112,5 @@ def _check_graph(directory: Path) -> bytes:
     if not saved.meta_graphs:
         raise StartupError(f"{path}: has no graph")
     for meta_graph in saved.meta_graphs:
-        check_graph(directory, meta_graph.graph_def, may_save=True)
+        check_graph(directory, meta_graph.graph_def, is_whole=True)
     return content

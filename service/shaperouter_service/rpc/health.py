@@ -87,8 +87,9 @@ class _Servicer(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # it has
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
         """Sends the status of a service at once and after each change."""
         if self._watches >= MAX_WATCHES:
+            # By gRFC A17, clients take a connection without this method for a healthy one.
             details = f"this process has its maximum of {MAX_WATCHES} watches"
-            await context.abort(StatusCode.RESOURCE_EXHAUSTED, details)
+            await context.abort(StatusCode.UNIMPLEMENTED, details)
         self._watches += 1
         try:
             async for status in self._changes(request.service):

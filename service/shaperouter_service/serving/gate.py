@@ -72,6 +72,11 @@ class Gate:
             self._refusals.refused(error, call)
             raise
 
+    def most(self, call: Call) -> int:
+        """The most requests that the client of a call can have in progress."""
+        own = None if call.quota is None else call.quota.client.max_requests
+        return self._call_limit.most if own is None else min(own, self._call_limit.most)
+
     @contextlib.contextmanager
     def further(self, call: Call, count: int) -> Iterator[None]:
         """Counts further work of a call that has passed, such as the other prompts of a completion.

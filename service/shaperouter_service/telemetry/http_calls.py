@@ -36,7 +36,7 @@ class HttpMetrics:
         )
         self.accept_failures = Counter(
             "http_server_accept_failures",
-            "Failed attempts to accept a connection, usually because no file descriptor was free.",
+            "Failed attempts to accept a connection: too many are open, or no descriptor is free.",
             registry=registry,
         )
         remember_series([self._handled, self._seconds])

@@ -4,6 +4,7 @@ import json
 import resource
 import sys
 import threading
+import traceback
 from pathlib import Path
 
 from shaperouter_service.text.constraints import ConstraintError, grammar_of
@@ -22,23 +23,28 @@ def main(max_seconds: int) -> None:
         max_seconds: Maximum seconds of the processor for one constraint.
     """
     for line in sys.stdin:
-        _limit(max_seconds)
+        _limit(resource.RLIMIT_CPU, _seconds() + max_seconds)
         sys.stdout.write(json.dumps(_answer(*json.loads(line))) + "\n")
         sys.stdout.flush()
 
 
-def _limit(seconds: int) -> None:
-    """Lets the system end this process if the next grammar takes too long."""
+def _limit(kind: int, value: int) -> None:
+    """Lowers a limit of this process, as far as the system has not done so."""
+    _, hard = resource.getrlimit(kind)
+    soft = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(kind, (soft, hard))
+
+
+def _seconds() -> int:
+    """Seconds of the processor that this process has used, rounded up."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    until = int(usage.ru_utime + usage.ru_stime) + 1 + seconds
-    resource.setrlimit(resource.RLIMIT_CPU, (until, resource.RLIM_INFINITY))
+    return int(usage.ru_utime + usage.ru_stime) + 1
 
 
-def _limit_bytes() -> None:
-    """Lets allocations beyond what the libraries have taken fail."""
+def _bytes() -> int:
+    """Bytes of address space that this process has."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    until = pages * resource.getpagesize() + MAX_BYTES
-    resource.setrlimit(resource.RLIMIT_AS, (until, resource.RLIM_INFINITY))
+    return pages * resource.getpagesize()
 
 
 def _answer(name: str, value: str | list[str], drops_first_space: bool) -> dict[str, str]:
@@ -47,10 +53,15 @@ def _answer(name: str, value: str | list[str], drops_first_space: bool) -> dict[
         return {"grammar": grammar_of(name, given, drops_first_space=drops_first_space)}
     except ConstraintError as error:
         return {"rule": str(error), "path": error.path}
+    # Its text tells the router's log what is wrong; its type is not known there.
+    except Exception:
+        return {"defect": traceback.format_exc()}
 
 
 if __name__ == "__main__":
-    _limit_bytes()
+    _limit(resource.RLIMIT_AS, _bytes() + MAX_BYTES)
+    # A constraint that ends this process says nothing in a core file.
+    _limit(resource.RLIMIT_CORE, 0)
     # The main thread's stack is as large as the system allows.
     threading.stack_size(STACK_BYTES)
     thread = threading.Thread(target=main, args=(int(sys.argv[1]),), daemon=True)

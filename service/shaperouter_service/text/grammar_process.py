@@ -10,8 +10,9 @@ import signal
 import subprocess
 import sys
 import weakref
-from collections import OrderedDict
 from typing import TypeAlias
+
+import structlog
 
 from shaperouter_service.errors import ExhaustedError
 from shaperouter_service.text.constraints import ConstraintError
@@ -32,6 +33,8 @@ _FAULTS = {
     -signal.SIGABRT: "needs too much memory",
 }
 
+log = structlog.get_logger(__name__)
+
 _Asked: TypeAlias = tuple[str, str | tuple[str, ...], bool]
 
 
@@ -41,7 +44,7 @@ class GrammarProcess:
     def __init__(self) -> None:
         """Starts no process before the first constraint."""
         self._process: _Process | None = None
-        self._answers: OrderedDict[_Asked, dict[str, str]] = OrderedDict()
+        self._answers: dict[_Asked, dict[str, str]] = {}
 
     def grammar(self, name: str, value: str | tuple[str, ...], *, drops_first_space: bool) -> str:
         """Makes a grammar of an option, and checks it; see `grammar_of`.
@@ -52,14 +55,15 @@ class GrammarProcess:
             OSError: The system cannot start a process.
         """
         asked = (name, value, drops_first_space)
-        if asked not in self._answers:
-            self._answers[asked] = self._ask(asked)
-            if len(self._answers) > _KEPT:
-                self._answers.popitem(last=False)
-        self._answers.move_to_end(asked)
-        answer = self._answers[asked]
+        answer = self._answers.pop(asked, None) or self._ask(asked)
+        # At the end, so that what is asked again stays.
+        self._answers[asked] = answer
+        if len(self._answers) > _KEPT:
+            del self._answers[next(iter(self._answers))]
         if "grammar" in answer:
             return answer["grammar"]
+        if "defect" in answer:
+            raise RuntimeError(answer["defect"])
         raise ConstraintError(answer["rule"], answer["path"])
 
     def _ask(self, asked: _Asked) -> dict[str, str]:
@@ -69,6 +73,7 @@ class GrammarProcess:
                 return answer
             self._process = None
             ended = process.end()
+            log.warning("the process of grammars has ended", exit_code=ended)
             if ended in _FAULTS:
                 return {"rule": f"cannot be used: it {_FAULTS[ended]}", "path": ""}
         raise ExhaustedError("memory")
@@ -84,6 +89,8 @@ class _Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
+            # Ctrl-C is for the router, which still finishes requests.
+            start_new_session=True,
         )
         self.end = weakref.finalize(self, _end, self._process)
 

@@ -52,7 +52,7 @@ class TokenizerThreads:
         return await thread.run(client, size, work)
 
     async def grammar(
-        self, client: str, name: str, value: str | tuple[str, ...], *, drops_first_space: bool
+        self, client: str, tokenizer: Tokenizer, name: str, value: str | tuple[str, ...]
     ) -> str:
         """Makes a grammar of a constraint for a client, beside all tokenizing.
 
@@ -60,10 +60,14 @@ class TokenizerThreads:
             ConstraintError: The constraint cannot be used.
             TextQueueFullError: Too many constraints are already waiting.
         """
-        make = partial(
-            self._grammar_process.grammar, name, value, drops_first_space=drops_first_space
-        )
-        return await self._grammars.run(client, len(value), make)
+
+        def make() -> str:
+            # It takes a while at the first time.
+            drops = tokenizer.drops_first_space
+            return self._grammar_process.grammar(name, value, drops_first_space=drops)
+
+        # Each counts the same, as its size says little about the time that it takes.
+        return await self._grammars.run(client, CALL_CHARACTERS, make)
 
 
 class ClientTokenizer:
@@ -152,9 +156,7 @@ class ClientTokenizer:
 
     async def grammar(self, name: str, value: str | tuple[str, ...]) -> str:
         """Makes a grammar of a constraint; see `grammar_of`."""
-        return await self._threads.grammar(
-            self._client, name, value, drops_first_space=self._tokenizer.drops_first_space
-        )
+        return await self._threads.grammar(self._client, self._tokenizer, name, value)
 
     @property
     def pad_id(self) -> int:

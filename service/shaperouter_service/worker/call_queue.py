@@ -27,12 +27,12 @@ class CallQueue:
         self._model = model
         self._limit = limit
         # With their tags and the order of their arrival, sorted.
-        self._waiting: list[tuple[int, int, Call]] = []
+        self._waiting: list[tuple[float, int, Call]] = []
         self._clients: Counter[str] = Counter()
         self._arrivals = itertools.count()
         # The virtual time, and the virtual time at which each client's calls would have ended.
-        self._now = 0
-        self._ends: dict[str, int] = {}
+        self._now = 0.0
+        self._ends: dict[str, float] = {}
 
     def __len__(self) -> int:
         """Number of waiting calls."""
@@ -68,7 +68,8 @@ class CallQueue:
         """
         for index, (tag, arrival, each) in enumerate(self._waiting):
             if each is call:
-                self._now = max(self._now, tag)
+                # It advances while new clients come, so that they cannot hold up others forever.
+                self._now = max(self._now, tag) + rows / len(self._clients)
                 del self._waiting[index]
                 bisect.insort(self._waiting, (tag + rows, arrival, call))
                 return

@@ -12,12 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import structlog
+
 from shaperouter_service.functions import Part, cut, join
 from shaperouter_service.functions.agreement import disagreement
 from shaperouter_service.functions.function import Function
 from shaperouter_service.routing.call_ladders import CallLadders
 from shaperouter_service.tensors.checking import Sizes
 from shaperouter_service.tensors.specs import Axis
+
+log = structlog.get_logger(__name__)
 
 # Batches that wait for a check. The device may not be idle for long, and their inputs take memory.
 MAX_WAITING = 8
@@ -94,8 +98,9 @@ class PaddingChecks:
                     return self._explained(alone, expected, sample.sizes, ladders, problem)
         # The model cannot compute these values without XLA, e.g. ids that are out of range, or not
         # without padding; its Python code may raise anything. The call has its answer.
-        except Exception:
-            return None
+        except Exception as error:
+            # Not its text, which may quote what callers sent.
+            log.info("padding not checked", error=type(error).__name__)
         return None
 
     @property

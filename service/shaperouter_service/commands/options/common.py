@@ -64,8 +64,8 @@ common_options = options_of(
         default=("demo",),
         metavar="NAME[=DIRECTORY|HUB_ID[@REVISION]]",
         help="Model to serve: the NAME of a built-in model, or NAME=DIRECTORY or NAME=HUB_ID for "
-        "a checkpoint in the Hugging Face layout. Can be repeated; in the environment, "
-        "separate values with spaces.",
+        "a checkpoint in the Hugging Face layout. REVISION is a commit, a tag or a branch. Can be "
+        "repeated; in the environment, separate values with spaces.",
     ),
     option(
         "--model-repository",

@@ -99,6 +99,7 @@ class _Acceptor:
         async with asyncio.TaskGroup() as handshakes:
             while True:
                 if self._connections() + self._handshakes >= self._max_connections:
+                    await self._caller()
                     self._failed("too many connections", max_connections=self._max_connections)
                     await asyncio.sleep(PAUSE)
                     continue
@@ -115,6 +116,15 @@ class _Acceptor:
                 handshakes.create_task(self._connect(connection))
                 # If connections arrive faster than this loop accepts them, others get a turn.
                 await asyncio.sleep(0)
+
+    async def _caller(self) -> None:
+        """Waits until somebody waits to be accepted."""
+        loop, waits = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_reader(self._listener, waits.set)
+        try:
+            await waits.wait()
+        finally:
+            loop.remove_reader(self._listener)
 
     async def _connect(self, connection: socket.socket) -> None:
         # A caller that leaves during the handshake, or has no certificate, concerns nobody else.

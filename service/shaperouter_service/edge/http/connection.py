@@ -28,6 +28,7 @@ class Connection(HttpToolsProtocol):
         super().__init__(**settings)
         # Bytes since the parser last delivered the end of headers or a part of a body.
         self._undelivered = 0
+        self._in_body = False
         self._head_timer: asyncio.TimerHandle | None = None
         self.logger.addFilter(_callers_cannot_cause)
 
@@ -51,12 +52,20 @@ class Connection(HttpToolsProtocol):
             return
         if self._undelivered > MAX_HEAD_BYTES:
             self._refuse_head()
-        elif self._head_timer is None and not self._answers:
+        elif self._answers:
+            return
+        elif self._in_body:
+            # The rest of a body whose request was refused; uvicorn stops waiting at its first byte.
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+        elif self._undelivered:
             self._await_head()
 
     def on_headers_complete(self) -> None:
         """Begins a request."""
         self._undelivered = 0
+        self._in_body = True
         self._end_wait()
         super().on_headers_complete()
 
@@ -68,6 +77,7 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """Ends a request's body."""
         self._undelivered = 0
+        self._in_body = False
         super().on_message_complete()
 
     @property
@@ -76,7 +86,9 @@ class Connection(HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _await_head(self) -> None:
-        self._head_timer = self.loop.call_later(HEAD_SECONDS, self.transport.close)
+        """Begins to wait for the end of a head, unless it waits for one."""
+        if self._head_timer is None:
+            self._head_timer = self.loop.call_later(HEAD_SECONDS, self.transport.close)
 
     def _end_wait(self) -> None:
         if self._head_timer is not None:

@@ -153,11 +153,9 @@ def _answer_violations(
         if each.name in outputs
     )
     if due > MAX_ANSWER_BYTES:
-        description = (
-            f"must have an answer of at most {MAX_ANSWER_BYTES} bytes, got {due} for {sizes.rows} "
-            "rows; send fewer in a call"
-        )
-        yield Violation(field="inputs", description=description)
+        rule = f"must have an answer of at most {MAX_ANSWER_BYTES} bytes, got {due}"
+        rows = "" if served.spec.batch is None else f" for {sizes.rows} rows; send fewer in a call"
+        yield Violation(field="inputs", description=rule + rows)
 
 
 def _answer_bytes(output: TensorSpec, spec: CallSpec, sizes: Sizes) -> int:

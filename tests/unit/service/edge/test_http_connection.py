@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from shaperouter_service.edge.http import accepting, connection
+from shaperouter_service.edge.http import accepting, connection, server
 from shaperouter_service.edge.http.connection import MAX_HEAD_BYTES
 from shaperouter_service.edge.http.server import bound, serving
 from shaperouter_service.telemetry.http_calls import HttpMetrics
@@ -20,9 +20,9 @@ TIMEOUT = 20
 
 
 async def app(scope: Any, receive: Callable[..., Any], send: Callable[..., Any]) -> None:
-    """Reads a request and answers with the length of its body."""
+    """Reads a request and answers with the length of its body; below /refused it reads nothing."""
     length = 0
-    while True:
+    while scope["path"] != "/refused":
         message = await receive()
         length += len(message.get("body", b""))
         if not message.get("more_body"):
@@ -138,7 +138,7 @@ def test_a_body_may_be_larger_than_a_head(called: Callable[..., None], encoding:
 def test_a_connection_that_completes_no_request_is_closed(
     called: Callable[..., None], monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
-    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(connection, "HEAD_SECONDS", 1.0)
 
     async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if sent.startswith(REQUEST):
@@ -153,14 +153,46 @@ def test_a_connection_that_completes_no_request_is_closed(
 def test_a_request_may_take_longer_than_its_head(
     called: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.2)
+    monkeypatch.setattr(connection, "HEAD_SECONDS", 1.0)
 
     async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"POST / HTTP/1.1\r\nhost: test\r\ncontent-length: 1\r\n\r\n")
         # Time is what is tested: longer than the limit.
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(1.5)
         writer.write(b"a")
         assert await answered(reader) == (b"HTTP/1.1 200 OK", b"1")
+
+    called(caller)
+
+
+def test_the_body_of_a_refused_request_is_read_to_its_end(
+    called: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A caller that still sends would else see a broken connection instead of the refusal."""
+    monkeypatch.setattr(connection, "HEAD_SECONDS", 1.0)
+
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"POST /refused HTTP/1.1\r\nhost: test\r\ncontent-length: 2\r\n\r\n")
+        assert await answered(reader) == (b"HTTP/1.1 200 OK", b"0")
+        writer.write(b"a")
+        # Time is what is tested: longer than the limit of a head.
+        await asyncio.sleep(1.5)
+        writer.write(b"a" + REQUEST)
+        assert await answered(reader) == (b"HTTP/1.1 200 OK", b"0")
+
+    called(caller)
+
+
+def test_a_rest_of_a_body_that_does_not_come_ends_the_connection(
+    called: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_KEEP_ALIVE", 1)
+
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"POST /refused HTTP/1.1\r\nhost: test\r\ncontent-length: 2\r\n\r\n")
+        await answered(reader)
+        writer.write(b"a")
+        assert await closed(reader)
 
     called(caller)
 

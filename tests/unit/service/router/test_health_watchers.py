@@ -85,7 +85,7 @@ def test_watchers_above_the_limit_are_refused(play: Play, monkeypatch: pytest.Mo
         assert (await first.read()).status == SERVING
         with pytest.raises(aio.AioRpcError) as error:
             await watch(router).read()
-        assert error.value.code() is StatusCode.RESOURCE_EXHAUSTED
+        assert error.value.code() is StatusCode.UNIMPLEMENTED
         assert "maximum of 1 watches" in str(error.value.details())
         first.cancel()
 

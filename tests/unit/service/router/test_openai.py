@@ -502,21 +502,31 @@ def test_tokens_and_limits_are_those_of_every_door(http: Any, until: Until, tmp_
 
 @pytest.mark.parametrize("streams", [False, True])
 def test_each_prompt_of_a_completion_counts_against_the_limits(
-    http: Any, tmp_path: Path, streams: bool
+    http: Any, until: Until, tmp_path: Path, streams: bool
 ) -> None:
     path, token = tmp_path / "tokens.toml", "a-secret-token"
     path.write_text(f"[clients.team]\nsha256 = ['{token_digest(token)}']\nmax_requests = 2\n")
 
     async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
         headers = {"authorization": f"Bearer {token}"}
-        # The third call shows that the second one, and the refused one, have given back theirs.
-        for prompts, status in ((2, 200), (3, 429), (2, 200)):
+
+        async def ask(prompts: int) -> httpx.Response:
             asked = PROMPT | {"prompt": ["TensorFlow"] * prompts, "stream": streams}
-            response = await client.post(COMPLETIONS, json=asked, headers=headers)
-            assert response.status_code == status
-            if status != 200:
-                assert error_of(response)["code"] == "client_limit"
-                assert "2 requests in flight" in error_of(response)["message"]
+            return await client.post(COMPLETIONS, json=asked, headers=headers)
+
+        never = await ask(3)
+        assert (never.status_code, error_of(never)["param"]) == (400, "prompt")
+        assert "at most 2 prompts" in error_of(never)["message"]
+        assert (await ask(2)).status_code == 200
+        worker.script.insert(0, worker.hold)
+        first = asyncio.ensure_future(ask(1))
+        await until(lambda: worker.running == 1)
+        full = await ask(2)
+        assert (full.status_code, error_of(full)["code"]) == (429, "client_limit")
+        worker.released.set()
+        assert (await first).status_code == 200
+        # All have given back what they had.
+        assert (await ask(2)).status_code == 200
 
     http(scenario, settings={"tokens": path})
 

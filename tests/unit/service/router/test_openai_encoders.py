@@ -106,7 +106,6 @@ def test_documents_are_ranked_by_their_scores(http: Any) -> None:
             "once for each document, got 100000000 for 1000 documents",
         ),
         (EMBEDDINGS, {"input": ["a"] * 2049}, "input", "must have at most 2048 texts, got 2049"),
-        (RERANK, {"documents": ["a"] * 2049}, "documents", "at most 2048 texts, got 2049"),
         (EMBEDDINGS, {"encoding_format": "int8"}, "encoding_format", "'float' or 'base64'"),
         (EMBEDDINGS, {"dimensions": 3}, "dimensions", "is not supported, got 3"),
         (EMBEDDINGS, {"unheard": 3}, "unheard", "is unknown"),

@@ -43,6 +43,21 @@ def test_a_call_in_parts_takes_turns_with_later_ones(queue: CallQueue) -> None:
     assert order(queue) == ["b", "a"]
 
 
+def test_new_clients_do_not_hold_up_a_call_in_parts_forever(queue: CallQueue) -> None:
+    long = call("long", 100)
+    queue.put(long)
+    queue.computed(long, 8)
+    for index in range(100):
+        new = call(f"client {index}", 1)
+        queue.put(new)
+        first = next(iter(queue))
+        if first is long:
+            return
+        queue.computed(first, 1)
+        queue.drop(lambda each, first=first: each is first)
+    pytest.fail("100 later clients went first")
+
+
 def test_a_call_that_has_left_changes_nothing(queue: CallQueue) -> None:
     queue.put(call("a", 1))
     queue.computed(call("b", 1), 1)

@@ -28,7 +28,7 @@ ALL = "inputs"
 
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
-# Maximum texts of a request, as at OpenAI.
+# Maximum texts of a request for embeddings, as at OpenAI.
 _MAX_TEXTS = 2048
 
 
@@ -128,7 +128,8 @@ def _texts(fields: Fields, name: str) -> list[str]:
     if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
         fields.refuse(name, f"must be a text or a list of texts, got {told(value)}")
         return []
-    _check_count(fields, name, texts)
+    if len(texts) > _MAX_TEXTS:
+        fields.refuse(name, f"must have at most {_MAX_TEXTS} texts, got {len(texts)}")
     return texts
 
 
@@ -141,13 +142,7 @@ def _documents(fields: Fields) -> list[str]:
     if not texts or len(texts) < len(given):
         fields.refuse("documents", f"must be a list of texts, got {told(value)}")
         return []
-    _check_count(fields, "documents", texts)
     return texts
-
-
-def _check_count(fields: Fields, name: str, texts: Sequence[str]) -> None:
-    if len(texts) > _MAX_TEXTS:
-        fields.refuse(name, f"must have at most {_MAX_TEXTS} texts, got {len(texts)}")
 
 
 def _embeddings(result: InferenceResult, encoding: str) -> bytes:

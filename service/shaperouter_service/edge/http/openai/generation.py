@@ -20,6 +20,7 @@ from shaperouter_service.edge.http.openai.requests import (
     chat_request,
     completion_request,
 )
+from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.generation.events import Completed, Delta, Generation, GenerationEvent
 from shaperouter_service.generation.limits import MAX_TEXT_REQUEST_BYTES
 from shaperouter_service.generation.run_events import PromptLogprobs, TokenLogprobs
@@ -84,7 +85,11 @@ class Generations:
 
     def _admitted(self, asked: OpenAIRequest, call: Call) -> AbstractContextManager[None]:
         """Counts each prompt against the limits, as if it came by itself."""
-        return self._gate.further(call, len(asked.requests) - 1)
+        prompts, most = len(asked.requests), self._gate.most(call)
+        if prompts > most:
+            rule = f"must have at most {most} prompts, because of this client's limit of requests"
+            raise InvalidRequestError.of("prompt", f"{rule}, got {prompts}")
+        return self._gate.further(call, prompts - 1)
 
     async def _whole(self, asked: OpenAIRequest, call: Call) -> Sequence[Generation]:
         """Generates all sequences."""
