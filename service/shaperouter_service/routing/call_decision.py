@@ -9,7 +9,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from shaperouter_service.routing.call_ladders import CallLadders
-from shaperouter_service.routing.choice import Decision, NoOption, WorkerOption, choose
+from shaperouter_service.routing.choice import (
+    Decision,
+    NoOption,
+    WorkerOption,
+    choose,
+    options_of,
+)
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.snapshots import GraphState
 from shaperouter_service.routing.views import WorkerView
@@ -84,10 +90,15 @@ def decide_call(
         shape: The sizes of the call.
         workers: The workers that have its model.
         now: The time on the monotonic clock of the views, in seconds.
+
+    Raises:
+        OverLadderError: A size of the call is larger than any of them allows.
     """
-    workers = list(workers)
-    able = [worker for worker in workers if _can_serve(shape, worker)]
-    return choose(_option(shape, worker, now) for worker in able or workers)
+    found = options_of(
+        workers, lambda worker: [(_can_serve(shape, worker), _option(shape, worker, now))]
+    )
+    able = [option for can_serve, option in found if can_serve]
+    return choose(able or [option for _, option in found])
 
 
 def _can_serve(shape: CallShape, worker: WorkerView) -> bool:

@@ -248,7 +248,9 @@ class Catalog:
         """Seconds since requests last used a revision; 0 while some do, or while it is loaded."""
         if self.revisions.is_used(model):
             return 0.0
-        return min((report.idle_seconds for report in self.reports(model)), default=0.0)
+        # A worker that could not load it does not use it.
+        loaded = (each for each in self.reports(model) if each.state is not RevisionState.FAILED)
+        return min((report.idle_seconds for report in loaded), default=0.0)
 
     def state(self, worker: WorkerId, model: str) -> RevisionState:
         """The state of a model that a worker has."""
@@ -340,6 +342,9 @@ def _joined(view: WorkerView, assignment: Assignment) -> WorkerView:
     shape = assignment.shape
     if isinstance(shape, CallShape):
         return view.joined_call(shape.model, rows=shape.rows, elements=shape.elements)
+    if (shape.model, assignment.beams) not in view.lanes or shape.model not in view.ladders:
+        # The worker has freed the model, and will refuse the request.
+        return view
     return view.joined(
         shape.model,
         assignment.beams,

@@ -1,12 +1,16 @@
 """The choice among options: the worker that ends a request soonest."""
 
 import abc
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from shaperouter_service.routing.ladder import OverLadderError
 from shaperouter_service.routing.rendezvous import named
 from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.routing.views import WorkerView
+
+T = TypeVar("T")
 
 # Options whose expected end is within this fraction of the soonest count as equal, because
 # estimates are no more precise. Among equal options, requests of one shape go to one worker, so
@@ -89,6 +93,33 @@ class NoOption:
 
 
 NO_OPTION: Final = NoOption()
+
+
+def options_of(
+    workers: Iterable[WorkerView], options: Callable[[WorkerView], Iterable[T]]
+) -> list[T]:
+    """The options on all workers whose ladders are long enough for a request.
+
+    Workers may hold a model with other limits: a pool of its own settings, or another version of
+    its files during a rollout.
+
+    Args:
+        workers: The workers that have the request's model.
+        options: Returns a worker's options.
+
+    Raises:
+        OverLadderError: The ladders of all of them are too short.
+    """
+    found: list[T] = []
+    over: OverLadderError | None = None
+    for worker in workers:
+        try:
+            found += options(worker)
+        except OverLadderError as error:
+            over = error
+    if over is not None and not found:
+        raise over
+    return found
 
 
 def choose(options: Iterable[AnyOption]) -> Decision[AnyOption] | NoOption:

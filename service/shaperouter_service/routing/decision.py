@@ -9,7 +9,13 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from shaperouter_service.routing.choice import Decision, NoOption, WorkerOption, choose
+from shaperouter_service.routing.choice import (
+    Decision,
+    NoOption,
+    WorkerOption,
+    choose,
+    options_of,
+)
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.prefixes import shared_tokens
 from shaperouter_service.routing.signatures import GraphKind, Signature
@@ -89,8 +95,11 @@ def decide(
         shape: The shape of the request.
         workers: The workers that have its model.
         now: The time on the monotonic clock of the views, in seconds.
+
+    Raises:
+        OverLadderError: The request is longer than any of them allows.
     """
-    return choose(option for worker in workers for option in _options(shape, worker, now))
+    return choose(options_of(workers, lambda worker: _options(shape, worker, now)))
 
 
 def _options(shape: RequestShape, worker: WorkerView, now: float) -> Iterator[Option]:

@@ -10,6 +10,10 @@ from dataclasses import dataclass
 LENGTH_MULTIPLE = 8
 
 
+class OverLadderError(ValueError):
+    """A size is above all that a model's ladders have; another worker's may have more."""
+
+
 @dataclass(frozen=True)
 class Ladder:
     """The allowed values of one dimension, ascending."""
@@ -35,10 +39,10 @@ class Ladder:
         """Returns the first rung that is at least `value`.
 
         Raises:
-            ValueError: `value` is above the last rung. Requests are validated before.
+            OverLadderError: `value` is above the last rung. Requests are validated before.
         """
         if value > self.maximum:
-            raise ValueError(f"{value} is over the last rung, {self.maximum}")
+            raise OverLadderError(f"{value} is over the last rung, {self.maximum}")
         return self.rungs[bisect_left(self.rungs, value)]
 
 

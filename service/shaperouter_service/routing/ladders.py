@@ -7,7 +7,13 @@ The possible shapes must be few, known in advance, and exact at the model's maxi
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shaperouter_service.routing.ladder import Ladder, chosen_ladder, doubling_ladder, length_ladder
+from shaperouter_service.routing.ladder import (
+    Ladder,
+    OverLadderError,
+    chosen_ladder,
+    doubling_ladder,
+    length_ladder,
+)
 from shaperouter_service.routing.signatures import GraphKind, Signature
 
 # Prefill computes every padded token, so its padding is limited to half of the prompt. Decode only
@@ -157,12 +163,13 @@ class Ladders:
         """The narrowest lane for a request of `beams` beams.
 
         Raises:
-            ValueError: No lane is wide enough. Requests are validated before.
+            OverLadderError: No lane is wide enough. Requests are validated before.
         """
         for lane in self.lanes:
             if lane.beams >= beams:
                 return lane
-        raise ValueError(f"{beams} beams are more than the widest lane has, {self.lanes[-1].beams}")
+        widest = self.lanes[-1].beams
+        raise OverLadderError(f"{beams} beams are more than the widest lane has, {widest}")
 
     @property
     def usual_beams(self) -> int:

@@ -263,8 +263,12 @@ class OnDemand:
     def _idle_seconds(self, name: str) -> float:
         """Seconds since a model was last used; 0 while requests use it."""
         return min(
-            self._catalog.idle_seconds(revision.model)
-            for revision in self._revisions.deployment(name).revisions
+            (
+                self._catalog.idle_seconds(revision.model)
+                for revision in self._revisions.deployment(name).revisions
+            ),
+            # Somebody has unloaded it meanwhile.
+            default=0.0,
         )
 
     def _used(self) -> Counter[str]:

@@ -93,7 +93,8 @@ class _Server(ThreadingMixIn, WSGIServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         """Handles a connection in a thread of its own."""
         with self._lock:
-            for oldest in list(self._started)[: len(self._started) + 1 - MAX_CONNECTIONS]:
+            above = max(0, len(self._started) + 1 - MAX_CONNECTIONS)
+            for oldest in list(self._started)[:above]:
                 self._end(oldest)
             self._started[request] = time.monotonic()
         super().process_request(request, client_address)

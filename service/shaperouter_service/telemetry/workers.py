@@ -87,6 +87,12 @@ class _GraphTotals:
         self.stall_seconds.add(graph.stall_seconds)
 
 
+def _has_history(graph: GraphReport) -> bool:
+    """Whether a graph has counts: one that failed may be refused when it is tried again."""
+    counts = graph.traces, graph.compiles, graph.loads, graph.failures
+    return any(counts) or any(graph.stall_seconds.counts)
+
+
 _Labels = tuple[str, ...]
 
 
@@ -106,7 +112,7 @@ class _Totals:
 
     def add(self, snapshot: Snapshot) -> None:
         for graph in snapshot.graphs:
-            if graph.state is GraphState.COLD:
+            if graph.state is GraphState.COLD and not _has_history(graph):
                 continue
             s = graph.signature
             labels = (s.model, s.kind.value, str(s.rows), s.length_text, str(s.beams))

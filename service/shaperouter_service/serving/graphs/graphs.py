@@ -52,12 +52,9 @@ class Graphs:
         graphs = [
             graph
             for graph in self._catalog.graphs()
-            if not named
-            or (
-                named in (graph.signature.model, public_name(graph.signature.model))
-                # Workers also report cold graphs whose absence has cost something.
-                and (include_cold or graph.state is not GraphState.COLD)
-            )
+            if (not named or named in (graph.signature.model, public_name(graph.signature.model)))
+            # Workers also report cold graphs whose absence has cost something.
+            and (include_cold or graph.state is not GraphState.COLD)
         ]
         if include_cold:
             graphs += self._cold(named, graphs)

@@ -195,6 +195,22 @@ def test_cold_signatures_are_listed_on_request(play: Play) -> None:
     play(scenario, started=False)
 
 
+@pytest.mark.parametrize("model", ["", "tiny"])
+def test_cold_graphs_that_workers_report_are_not_listed_by_themselves(
+    play: Play, model: str
+) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        cold = worker.graph(worker.signature(64))
+        cold.state = graph_pb2.GRAPH_STATE_COLD
+        worker.graphs = [worker.graph(worker.signature(16)), cold]
+        await worker.start()
+        await router.wait_for_health("readiness", SERVING)
+        graphs = await list_graphs(router, model=model)
+        assert [graph.signature.length for graph in graphs] == [16]
+
+    play(scenario, started=False)
+
+
 def test_a_signature_is_cold_on_each_worker_by_itself(play: Play) -> None:
     async def scenario(router: Router, *workers: FakeWorker) -> None:
         graphs = await list_graphs(router, include_cold=True)

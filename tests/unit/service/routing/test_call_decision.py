@@ -67,6 +67,13 @@ def test_without_a_worker_there_is_no_option() -> None:
     assert isinstance(decide_call(CallShape(model=MODEL, rows=1, sizes=(1,)), [], NOW), NoOption)
 
 
+def test_a_worker_whose_ladders_are_too_short_is_no_option() -> None:
+    short = dataclasses.replace(LADDERS, axes=(AxisLadder(name="length", ladder=Ladder((16,))),))
+    ready = {call(1, 512): 0.01}
+    option = taken(1, 100, worker("short", ladders=short), worker("long", ready))
+    assert option.worker == "long"
+
+
 def test_the_cheapest_ready_cover_serves() -> None:
     ready = {call(1, 64): 0.01, call(8, 64): 0.03, call(8, 512): 0.2}
     option = taken(5, 40, worker("a", ready))

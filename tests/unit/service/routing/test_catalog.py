@@ -10,6 +10,7 @@ from shaperouter_service.errors import InvalidRequestError, UnknownModelError
 from shaperouter_service.routing import catalog as catalog_module
 from shaperouter_service.routing.catalog import Catalog, view_of
 from shaperouter_service.routing.decision import RequestShape
+from shaperouter_service.routing.deployments import RevisionReport, RevisionState
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.snapshots import (
@@ -51,6 +52,25 @@ def test_a_snapshot_makes_its_models_known() -> None:
     model = catalog.model("gpt2")
     assert model is not None
     assert model.slots == 5
+
+
+def test_a_worker_that_could_not_load_a_revision_does_not_use_it() -> None:
+    catalog = Catalog(["gpt2"])
+    for worker, state, idle in (("a", RevisionState.READY, 99.0), ("b", RevisionState.FAILED, 0.0)):
+        report = RevisionReport(model="gpt2@1", state=state, idle_seconds=idle)
+        catalog.update(snapshot(worker, "gpt2", revisions=[report]))
+    assert catalog.idle_seconds("gpt2@1") == 99
+
+
+def test_a_request_may_be_on_its_way_to_a_worker_that_frees_its_model() -> None:
+    catalog = Catalog(["gpt2", "demo"])
+    lane = LaneReport(model="gpt2", beams=1, total_slots=4)
+    first = snapshot("a", "gpt2", "demo", lanes=[lane])
+    catalog.update(first)
+    shape = RequestShape(model="gpt2", prompt_tokens=5, new_tokens=5, num_beams=1)
+    catalog.assign(first.worker_id, shape, beams=1)
+    catalog.update(snapshot("a", "demo"))
+    assert "gpt2" not in catalog.views()[first.worker_id].ladders
 
 
 def test_ready_workers_are_the_warm_ones_that_have_the_model() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from harness.routing import (
     LADDERS,
     MODEL,
+    SLOTS,
     SOURCE_LADDERS,
     compiling,
     decode,
@@ -20,6 +21,8 @@ from harness.routing import (
 )
 from shaperouter_service.routing.choice import EQUAL_WITHIN, Decision, NoOption
 from shaperouter_service.routing.decision import Option, RequestShape, decide
+from shaperouter_service.routing.ladder import OverLadderError
+from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.prefixes import BLOCK, block_keys, digest
 from shaperouter_service.routing.rendezvous import named
 from shaperouter_service.routing.signatures import GraphKind
@@ -117,6 +120,18 @@ def test_a_request_that_must_queue_is_told_how_long() -> None:
     full = decided(shape(), [worker("a", ready=FIRST, active=4, queued=4, tokens=800)]).taken
     assert free.queue_seconds == 0
     assert full.queue_seconds > 0
+
+
+def test_a_worker_whose_ladders_are_too_short_is_no_option() -> None:
+    """Pools, and versions beside each other in a rollout, may have other limits."""
+    request = shape(prompt_tokens=700)
+    short = dataclasses.replace(
+        worker("short"), ladders={MODEL: Ladders.default(max_length=512, slots=SLOTS)}
+    )
+    decision = decided(request, [short, worker("long")])
+    assert {option.worker for option in decision.options} == {"long"}
+    with pytest.raises(OverLadderError, match="700 is over the last rung, 512"):
+        decide(request, [short], NOW)
 
 
 def test_an_option_says_in_words_what_it_is() -> None:

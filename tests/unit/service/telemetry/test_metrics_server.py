@@ -72,6 +72,13 @@ def test_silent_connections_do_not_block_a_scrape(port: int) -> None:
         wait_until(lambda: threading.active_count() <= before + MAX_CONNECTIONS)
 
 
+def test_as_many_connections_as_allowed_stay_open(port: int) -> None:
+    with silent(port, MAX_CONNECTIONS) as connections:
+        for connection in connections:
+            connection.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            assert connection.recv(4) == b"HTTP"
+
+
 @pytest.mark.parametrize("said", [b"", b"GET /metrics HTTP/1.1\r\nHost: a", b"\r"])
 def test_a_silent_connection_is_closed(
     port: int, monkeypatch: pytest.MonkeyPatch, said: bytes

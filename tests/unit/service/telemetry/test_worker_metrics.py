@@ -230,6 +230,14 @@ def test_a_successor_beside_a_worker_has_graphs_but_no_slots_yet(scraped: Scrape
     assert scraped.value("shaperouter_graphs", state="ready") == 1
 
 
+def test_counts_of_a_graph_stay_when_it_is_refused_after_a_failure(scraped: Scraped) -> None:
+    failed = {"compiles": 0, "failures": 1}
+    scraped.metrics.observe(snapshot(graph(16, state=GraphState.FAILED, **failed)))
+    before = scraped.value("shaperouter_stalls_total")
+    scraped.metrics.observe(snapshot(graph(16, state=GraphState.COLD, **failed)))
+    assert scraped.value("shaperouter_stalls_total") == before == 3
+
+
 def test_no_counter_falls_when_a_worker_is_replaced(scraped: Scraped) -> None:
     scraped.metrics.observe(snapshot(graph(16), graph(64, DECODE)))
     before = scraped.series()
