@@ -362,7 +362,8 @@ class FakeWorker(Events, worker_pb2_grpc.WorkerServiceServicer):
         present = {model.name for model in self.models}
         for revision in wanted.values():
             if revision.model not in present | self._revisions.keys():
-                task = asyncio.create_task(self._load(revision))
+                known = self._deployments.get(public_name(revision.model))
+                task = asyncio.create_task(self._load(revision, known.version if known else 0))
                 self._making.add(task)
                 task.add_done_callback(self._making.discard)
         for model in self._revisions.keys() - wanted.keys():
@@ -377,11 +378,11 @@ class FakeWorker(Events, worker_pb2_grpc.WorkerServiceServicer):
         """Takes a deployment from another router. This one hears of it with the next snapshot."""
         self._deployments[deployment.name] = deployment
 
-    async def _load(self, revision: worker_pb2.Revision) -> None:
+    async def _load(self, revision: worker_pb2.Revision, version: int) -> None:
         report = self._revisions[revision.model] = worker_pb2.RevisionReport(
             model=revision.model,
             state=worker_pb2.REVISION_STATE_LOADING,
-            progress="reads its files",
+            progress=f"reads its files for version {version}",
         )
         await self.change()
         await self.loading_ends.wait()

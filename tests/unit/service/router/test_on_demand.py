@@ -122,16 +122,20 @@ async def index_entry(client: httpx.AsyncClient, name: str) -> dict[str, str]:
     return entry
 
 
+async def until_loading(client: httpx.AsyncClient, name: str, version: int) -> None:
+    """Waits until the router knows that the worker loads a version of a model's deployment."""
+    loading = {"state": "LOADING", "reason": f"worker-0 reads its files for version {version}"}
+    while not loading.items() <= (await index_entry(client, name)).items():
+        pass
+
+
 def test_the_index_of_the_repository_shows_a_load(
-    http: Callable[..., None], settings: dict[str, Any], until: Until
+    http: Callable[..., None], settings: dict[str, Any]
 ) -> None:
     async def scenario(client: httpx.AsyncClient, router: Router, worker: FakeWorker) -> None:
         worker.loading_ends.clear()
         waiting = asyncio.ensure_future(router.generate(model="a"))
-        await until(lambda: bool(worker.orders))
-        while (entry := await index_entry(client, "a")).get("state") != "LOADING":
-            pass
-        assert entry["reason"] == "worker-0 reads its files"
+        await until_loading(client, "a", 1)
         worker.loading_ends.set()
         await waiting
 
@@ -164,8 +168,8 @@ def test_a_load_that_loses_a_worker_is_tried_once_more(
         request = asyncio.ensure_future(router.generate(model="a"))
         for lost in range(1, losses + 1):
             # The router must know what the worker was doing, and then that it has restarted.
-            while (await index_entry(client, "a")).get("state") != "LOADING":
-                pass
+            # The version between two loads takes the first one back.
+            await until_loading(client, "a", 2 * lost - 1)
             await worker.kill()
             worker.models = [describe_model("tiny")]
             await worker.start()
