@@ -386,6 +386,9 @@ class FakeWorker(Events, worker_pb2_grpc.WorkerServiceServicer):
         )
         await self.change()
         await self.loading_ends.wait()
+        if self._revisions.get(revision.model) is not report:
+            # It was freed meanwhile.
+            return
         report.ClearField("progress")
         if error := self.load_failures.get(revision.location):
             report.state, report.error = worker_pb2.REVISION_STATE_FAILED, error
