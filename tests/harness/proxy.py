@@ -83,8 +83,8 @@ class Proxy:
     def _pump(self, source: socket.socket, target: socket.socket) -> None:
         """Forwards one direction until it ends.
 
-        The other direction goes on, as with TCP: an end that has closed its connection may have
-        sent an answer before, which must arrive.
+        The other direction continues, as with TCP: an end may send its answer and close its
+        connection, and the answer must still arrive.
         """
         forwards = True
         with contextlib.suppress(OSError):

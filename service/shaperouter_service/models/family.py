@@ -109,9 +109,10 @@ class Family(abc.ABC):
 
     @property
     def tied(self) -> Sequence[str]:
-        """Ends of the names of tensors of which a checkpoint needs only one, if config.json ties.
+        """Suffixes of the names of tied tensors; empty if config.json ties none.
 
-        All that a checkpoint has must be equal, because only one of them is read.
+        A checkpoint needs only one of these tensors, and only one is read. If it has several, they
+        must be equal.
         """
         return ()
 

@@ -53,7 +53,8 @@ def _answer(name: str, value: str | list[str], drops_first_space: bool) -> dict[
         return {"grammar": grammar_of(name, given, drops_first_space=drops_first_space)}
     except ConstraintError as error:
         return {"rule": str(error), "path": error.path}
-    # Its text tells the router's log what is wrong; its type is not known there.
+    # A defect of ours or of llguidance. The router raises it again, so that it is logged and the
+    # request fails with INTERNAL; if it ended this process, it would look like a lack of memory.
     except Exception:
         return {"defect": traceback.format_exc()}
 

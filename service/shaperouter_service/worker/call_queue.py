@@ -60,7 +60,7 @@ class CallQueue:
         self._clients[call.client] += 1
 
     def computed(self, call: Call, rows: int) -> None:
-        """Puts a call, some rows of which were computed, behind those that came meanwhile.
+        """Moves a partly computed call back in the queue, so that later calls get their turn.
 
         Args:
             call: The call; nothing happens if it has left.

@@ -32,7 +32,8 @@ class Connection(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self.logger.addFilter(_callers_cannot_cause)
 
-    # The names of methods are asyncio's and httptools'.
+    # The names of methods are asyncio's and httptools'. Like uvicorn's own, this one takes only
+    # transports that it can write to.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begins to wait for a request."""

@@ -143,7 +143,7 @@ def _check_ogg(content: bytes) -> None:
 
 
 def _several_streams(container: Container, second: int) -> InvalidRequestError:
-    """The error for several streams in a file, of which the decoder would read only the first."""
+    """Refuses a file with several streams: the decoder would read only the first."""
     return InvalidRequestError.of(
         CONTENT, f"must have one stream, got another at byte {second} of the {container.value} file"
     )

@@ -30,7 +30,7 @@ class JoinedFile(io.RawIOBase):
         """The position."""
         return self._at
 
-    # Its only caller, `io`, passes no other buffers.
+    # Narrower than the base's type, because `io`, its only caller, passes no other buffers.
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
         """Reads into a buffer and returns the number of bytes; 0 at the end."""
         at, read = self._at, 0
