@@ -56,14 +56,14 @@ class GrammarProcess:
         """
         asked = (name, value, drops_first_space)
         answer = self._answers.pop(asked, None) or self._ask(asked)
+        if "defect" in answer:
+            raise RuntimeError(answer["defect"])
         # At the end, so that what is asked again stays.
         self._answers[asked] = answer
         if len(self._answers) > _KEPT:
             del self._answers[next(iter(self._answers))]
         if "grammar" in answer:
             return answer["grammar"]
-        if "defect" in answer:
-            raise RuntimeError(answer["defect"])
         raise ConstraintError(answer["rule"], answer["path"])
 
     def _ask(self, asked: _Asked) -> dict[str, str]:
