@@ -15,7 +15,13 @@ from shaperouter import (
     _transcription_events,
     _transcription_requests,
 )
-from shaperouter._async_connection import AsyncAttempt, AsyncCalls, AsyncConnection, async_errors
+from shaperouter._async_connection import (
+    AsyncAttempt,
+    AsyncCalls,
+    AsyncConnection,
+    async_errors,
+    async_exchange,
+)
 from shaperouter._async_streams import (
     AsyncGenerationStream,
     AsyncGraphStream,
@@ -273,7 +279,7 @@ class AsyncBaseClient:
         """Starts a stream that may take `left` seconds of the call's `deadline`."""
         messages = _transcription_requests.RecordingMessages(arguments, audio)
         return AsyncTranscriptionStream(
-            self._stubs.transcription.TranscribeStream(aiter(messages), timeout=left),
+            async_exchange(self._stubs.transcription.TranscribeStream, aiter(messages), left),
             address=self.address,
             deadline=deadline,
             events=_transcription_events.TranscriptionEvents(on_stall, on_progress),

@@ -1,13 +1,14 @@
 """gRPC for asyncio. `_connection` has the same interface for blocking code."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import grpc
 import grpc.aio
 
+from shaperouter._async_exchange import AsyncExchange
 from shaperouter._connection import errors
 from shaperouter._endpoint import Endpoint, channel_options
 from shaperouter._status import cancelled
@@ -22,9 +23,7 @@ StubsT = TypeVar("StubsT")
 AsyncAttempt = Callable[[float | None], Awaitable[ResultT]]
 
 if TYPE_CHECKING:
-    AsyncStreamingCall = (
-        grpc.aio.UnaryStreamCall[Any, ResponseT] | grpc.aio.StreamStreamCall[Any, ResponseT]
-    )
+    AsyncStreamingCall = grpc.aio.UnaryStreamCall[Any, ResponseT] | AsyncExchange[ResponseT]
 
 
 class AsyncCalls:
@@ -128,6 +127,15 @@ class AsyncConnection(AsyncCalls, Generic[StubsT]):
             await self._channel.close()
 
 
+def async_exchange(
+    method: "grpc.aio.StreamStreamMultiCallable[RequestT, ResponseT]",
+    requests: AsyncIterator[RequestT],
+    timeout: float | None,
+) -> AsyncExchange[ResponseT]:
+    """Starts a call that sends a stream."""
+    return AsyncExchange(method(requests, timeout=timeout))
+
+
 async def read(call: "AsyncStreamingCall[ResponseT]") -> ResponseT:
     """Waits for the next response of a streaming call.
 
@@ -135,6 +143,8 @@ async def read(call: "AsyncStreamingCall[ResponseT]") -> ResponseT:
         StopAsyncIteration: The stream has ended.
         grpc.RpcError: The call failed.
     """
+    if isinstance(call, AsyncExchange):
+        return await anext(call)
     response = await call.read()
     if response is grpc.aio.EOF:
         raise StopAsyncIteration

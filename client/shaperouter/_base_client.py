@@ -16,7 +16,13 @@ from shaperouter import (
     _transcription_events,
     _transcription_requests,
 )
-from shaperouter._connection import Attempt, Calls, Connection, errors
+from shaperouter._connection import (
+    Attempt,
+    Calls,
+    Connection,
+    errors,
+    exchange,
+)
 from shaperouter._endpoint import DEFAULT_TIMEOUT, Endpoint
 from shaperouter._errors import (
     DeadlineError,
@@ -272,7 +278,7 @@ class BaseClient:
         """Starts a stream that may take `left` seconds of the call's `deadline`."""
         messages = _transcription_requests.RecordingMessages(arguments, audio)
         return TranscriptionStream(
-            self._stubs.transcription.TranscribeStream(iter(messages), timeout=left),
+            exchange(self._stubs.transcription.TranscribeStream, iter(messages), left),
             address=self.address,
             deadline=deadline,
             events=_transcription_events.TranscriptionEvents(on_stall, on_progress),

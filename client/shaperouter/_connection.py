@@ -162,6 +162,15 @@ class Connection(Calls, Generic[StubsT]):
         return method(request, timeout=timeout)
 
 
+def exchange(
+    method: "grpc.StreamStreamMultiCallable[RequestT, ResponseT]",
+    requests: Iterator[RequestT],
+    timeout: float | None,
+) -> "StreamingCall[ResponseT]":
+    """Starts a call that sends a stream."""
+    return method(requests, timeout=timeout)
+
+
 def read(call: "StreamingCall[ResponseT]") -> ResponseT:
     """Waits for the next response of a streaming call.
 

@@ -238,6 +238,23 @@ def test_a_large_recording_may_have_no_deadline(fake: FakeTranscriber, client: C
     assert fake.left[0] > 1e6
 
 
+def test_asyncio_client_reports_why_the_service_ended_a_large_recording(
+    fake: FakeTranscriber,
+) -> None:
+    # gRPC often replaces the service's status by its own if it ends a call that is being sent.
+    trials = 40
+    fake.losses = trials
+
+    async def send() -> None:
+        async with AsyncClient(fake.address, timeout=PATIENCE) as client:
+            for _ in range(trials):
+                with pytest.raises(UnavailableError, match="shutting down"):
+                    async for _ in client.transcribe_stream(bytes(20 * PIECE_BYTES)):
+                        pass
+
+    asyncio.run(send())
+
+
 def test_a_stream_of_segments_is_never_repeated(fake: FakeTranscriber, client: Client) -> None:
     fake.losses = 1
     with pytest.raises(UnavailableError, match="shutting down"):
