@@ -30,6 +30,7 @@ from shaperouter_service.routing.call_decision import CallOption, CallShape, dec
 from shaperouter_service.routing.choice import Decision
 from shaperouter_service.routing.deployments import public_name
 from shaperouter_service.routing.snapshots import WorkerId
+from shaperouter_service.routing.views import WorkerView
 from shaperouter_service.telemetry.fleet import FleetMetrics
 
 log = structlog.get_logger(__name__)
@@ -77,7 +78,7 @@ class CallDispatch:
         shape: CallShape,
         deadline: float | None,
         *,
-        on_route: Callable[[Decision[CallOption]], None],
+        on_route: Callable[[Decision[CallOption], str], None],
         on_loss: Callable[[str], None],
     ) -> tuple[str, WorkerResult]:
         """Calls a model on the worker expected to answer first; waits if there is none.
@@ -86,7 +87,7 @@ class CallDispatch:
             request: The call, checked.
             shape: Its sizes.
             deadline: Deadline on the monotonic clock, in seconds.
-            on_route: Called with each routing decision.
+            on_route: Called with each routing decision, and the revision that its worker has.
             on_loss: Called with the name of a worker that was lost while it had the call.
 
         Returns:
@@ -102,13 +103,13 @@ class CallDispatch:
         """
         attempts = _Attempts()
         while True:
-            link, worker, decision = await self._route(request, shape, attempts, deadline)
+            link, worker, view, decision = await self._route(request, shape, attempts, deadline)
             suspect = attempts.lost >= LOSSES_OF_SUSPECTS
             with contextlib.ExitStack() as waiting:
                 waiting.enter_context(self._overload.waiting(request.client, decision.taken))
                 catalog = self._connections.catalog
                 waiting.callback(catalog.arrived, catalog.assign(worker, shape))
-                on_route(decision)
+                on_route(decision, view.digests.get(request.model, ""))
                 try:
                     async with asyncio.timeout_at(answer_by(deadline)):
                         sent = dataclasses.replace(request, suspect=suspect)
@@ -139,7 +140,7 @@ class CallDispatch:
 
     async def _route(
         self, request: WorkerCall, shape: CallShape, attempts: _Attempts, deadline: float | None
-    ) -> tuple[WorkerLink, WorkerId, Decision[CallOption]]:
+    ) -> tuple[WorkerLink, WorkerId, WorkerView, Decision[CallOption]]:
         """Decides where a call goes, once a worker is available that has not refused it."""
         while True:
             links = self._connections.links()
@@ -170,8 +171,8 @@ class CallDispatch:
                 device_seconds=taken.call_seconds,
                 seconds_left=seconds_left(deadline),
             )
-        worker, _ = views[taken.worker]
-        return links[worker], worker, decision
+        worker, view = views[taken.worker]
+        return links[worker], worker, view, decision
 
     def _deadly(self, request: WorkerCall, attempts: _Attempts) -> DeadlyRequestError:
         """Reports to operators and the caller that a call kills workers."""

@@ -115,7 +115,7 @@ class Fleet(Connections):
         deadline: float | None,
         *,
         min_tokens: int = 1,
-        on_route: Callable[[Decision[Option]], None] = lambda _: None,
+        on_route: Callable[[Decision[Option], str], None] = lambda *_: None,
         on_loss: Callable[[str], None] = lambda _: None,
     ) -> AsyncGenerator[tuple[str, RunEvent], None]:
         """Runs a request on the worker expected to finish it first; waits if there is none.
@@ -127,7 +127,7 @@ class Fleet(Connections):
             request: The run.
             deadline: Deadline on the monotonic clock, in seconds.
             min_tokens: Minimum number of tokens before the run can end.
-            on_route: Called with each routing decision.
+            on_route: Called with each routing decision, and the revision that its worker has.
             on_loss: Called with the name of a worker that was lost while it had the run.
 
         Yields:
@@ -150,7 +150,7 @@ class Fleet(Connections):
                 waiting.enter_context(self._overload.waiting(request.client, taken))
                 assignment = self.catalog.assign(worker, attempts.remaining(), beams=taken.beams)
                 waiting.callback(self.catalog.arrived, assignment)
-                on_route(decision)
+                on_route(decision, attempts.revision)
                 self._log_resumed(attempts, worker)
                 try:
                     rest = link.run(attempts.next_request(taken), seconds_left(deadline))
@@ -237,7 +237,7 @@ class Fleet(Connections):
         shape: CallShape,
         deadline: float | None,
         *,
-        on_route: Callable[[Decision[CallOption]], None] = lambda _: None,
+        on_route: Callable[[Decision[CallOption], str], None] = lambda *_: None,
         on_loss: Callable[[str], None] = lambda _: None,
     ) -> tuple[str, WorkerResult]:
         """Calls a model that answers once; see `CallDispatch.call`."""

@@ -210,6 +210,18 @@ class Repository:
                 await self._rollout.followed(self._next(name, on_demand=True))
                 self._changes.labels(name, ModelChange.IDLE).inc()
 
+    async def undo_load(self, begun: Deployment) -> None:
+        """Takes back a load that was begun on demand, unless its name has changed since.
+
+        Raises:
+            OtherChangeError: Another call has changed the model meanwhile.
+            StoppingError: The service stops.
+        """
+        async with self._change(begun.name):
+            if self._newest(begun.name) == begun:
+                await self._rollout.followed(self._next(begun.name, on_demand=True))
+                log.warning("abandoned load taken back", model=begun.name)
+
     async def set_alias(self, name: str, targets: Sequence[Target]) -> None:
         """Sets where the requests to an alias go.
 

@@ -104,7 +104,7 @@ class RequestRecord:
         self._metrics.waiting.labels(model).inc()
 
     def uses(self, revision: str) -> None:
-        """Records which revision of the model serves the request."""
+        """Records which revision of the model is to serve the request."""
         self.revision = revision
 
     def __exit__(
@@ -188,8 +188,10 @@ class RequestRecord:
         self._metrics.prompt_tokens.labels(self._model).inc(tokens)
         self._pay("prompt", tokens)
 
-    def routed(self, decision: Decision[WorkerOption]) -> None:
-        """Records that a run was sent to a worker."""
+    def routed(self, decision: Decision[WorkerOption], revision: str) -> None:
+        """Records that a run was sent to a worker, and the revision there; empty if unknown."""
+        # Workers that were started with a model may have different files for its name.
+        self.revision = revision or self.revision
         if self._first_route is None:
             self._first_route = time.monotonic()
         self.routes.append(decision)

@@ -255,10 +255,10 @@ class FleetDecoder:
             sum_logprob = completion.hypotheses[0].score * max(1, len(token_ids))
         return _WindowResult(token_ids=token_ids, sum_logprob=sum_logprob, completion=completion)
 
-    def _routed(self, decision: Decision[WorkerOption]) -> None:
+    def _routed(self, decision: Decision[WorkerOption], revision: str) -> None:
         # A long recording has hundreds of runs; one decision is enough to explain them.
         if not self._record.routes:
-            self._record.routed(decision)
+            self._record.routed(decision, revision)
 
 
 def _is_whole(run: RunRequest, completion: RunCompletion) -> bool:

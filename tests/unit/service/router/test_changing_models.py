@@ -400,6 +400,17 @@ async def start_with_revisions(router: Router, workers: Sequence[FakeWorker], un
     await until(lambda: router.free_slots == SLOTS * len(workers))
 
 
+def test_an_answer_names_the_revision_of_its_worker(play: Play, until: Until) -> None:
+    async def scenario(router: Router, *workers: FakeWorker) -> None:
+        await start_with_revisions(router, workers, until)
+        answers = await asyncio.gather(*(router.generate(model="tiny") for _ in range(8)))
+        completions = [answer.completion for answer in answers]
+        assert {each.worker for each in completions} == {worker.name for worker in workers}
+        assert all(each.revision == each.worker for each in completions)
+
+    play(scenario, workers=2, started=False)
+
+
 def test_another_revision_does_not_continue_a_run(play: Play, until: Until) -> None:
     async def scenario(router: Router, *workers: FakeWorker) -> None:
         for worker in workers:
@@ -428,7 +439,8 @@ def test_a_run_without_tokens_begins_anew_on_another_revision(play: Play, until:
         (other,) = [worker for worker in workers if not worker.running]
         await busy.kill()
         other.released.set()
-        assert (await generation).completion.worker == other.name
+        completion = (await generation).completion
+        assert completion.worker == completion.revision == other.name
 
     play(scenario, workers=2, started=False)
 

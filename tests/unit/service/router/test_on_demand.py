@@ -12,8 +12,9 @@ import pytest
 from grpc import StatusCode, aio
 
 from harness.fake_model import describe_model
-from shaperouter.v1 import model_pb2
+from shaperouter.v1 import model_pb2, worker_pb2
 from shaperouter_service.routing.on_demand import OnDemandLimits
+from shaperouter_service.serving import on_demand
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
@@ -187,6 +188,26 @@ def test_a_load_that_loses_a_worker_is_tried_once_more(
         assert failures() == 2
 
     http(scenario, settings=settings)
+
+
+def test_what_a_router_that_is_gone_has_begun_to_load_is_freed(
+    play: Play, settings: dict[str, Any], until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(on_demand, "TAKE_OVER", 0.2)
+    monkeypatch.setattr(on_demand, "INTERVAL", 0.05)
+    revision = worker_pb2.Revision(model="a@0123456789ab", digest="0123456789ab", location="a")
+
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.learn(
+            worker_pb2.Deployment(name="a", version=1, revisions=[revision], on_demand=True)
+        )
+        await worker.change()
+        await until(lambda: loaded(worker) == ["a", "tiny"])
+        # There is room for one model, so this waits for what nobody will use.
+        await router.generate(model="b")
+        assert loaded(worker) == ["b", "tiny"]
+
+    play(scenario, settings=settings)
 
 
 def test_a_model_that_alone_exceeds_the_memory_is_refused(

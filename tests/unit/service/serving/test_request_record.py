@@ -273,9 +273,9 @@ def test_the_time_until_it_is_routed_ends_with_its_first_worker(
     with measured.record() as record:
         assert record.route_seconds == 0.0
         now = 105.5
-        record.routed(DECISION)
+        record.routed(DECISION, "")
         now = 107.0
-        record.routed(DECISION)
+        record.routed(DECISION, "")
     assert record.route_seconds == 5.5
     assert lines[0]["route_seconds"] == 5.5
 
