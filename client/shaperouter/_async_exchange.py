@@ -33,7 +33,7 @@ class _ServiceStatus:
             _value(call.trailing_metadata()),
             details=_value(call.details()),
         )
-        if self.error is None and not is_failed_write(error):
+        if self.error is None and not _is_failed_write(error):
             self.error = error
             self.arrived.set()
 
@@ -64,7 +64,7 @@ class AsyncExchange(AsyncIterator[ResponseT]):
         try:
             return await anext(self._responses)
         except grpc.aio.AioRpcError as error:
-            if not is_failed_write(error):
+            if not _is_failed_write(error):
                 raise
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._status.arrived.wait(), _PATIENCE)
@@ -80,7 +80,7 @@ class AsyncExchange(AsyncIterator[ResponseT]):
         self._call.cancel()
 
 
-def is_failed_write(error: grpc.aio.AioRpcError) -> bool:
+def _is_failed_write(error: grpc.aio.AioRpcError) -> bool:
     """Whether gRPC, rather than the service, reports an operation that it could not do."""
     return error.code() is grpc.StatusCode.INTERNAL and error.details() == _REFUSED
 

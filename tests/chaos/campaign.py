@@ -126,7 +126,7 @@ class Campaign:
                 with self._timed("recover, and ask again"):
                     self._recover(stage)
             finally:
-                starts = [len(each.starts) for each in (*stage.workers, *stage.routers)]
+                starts = [len(each.lives) for each in (*stage.workers, *stage.routers)]
                 with self._timed("stop"):
                     stage.close()
         except TimeoutError as error:

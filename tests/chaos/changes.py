@@ -13,6 +13,7 @@ from typing import Any
 
 from chaos.callers import RETRY, Lines, Report, attempt
 from chaos.judge import Outcome, Rules
+from chaos.processes import Life
 from chaos.revisions import SETTLING, Revisions
 from chaos.samples import Sample, answer_of
 from chaos.stage import REVISIONS, ROUTERS, SWITCHING, VISITING, Stage
@@ -60,17 +61,17 @@ class Changes:
     def rules(self, sample: Sample, outcome: Outcome) -> Rules:
         """What is right for a request to a model whose revisions are switched."""
         with self._lock:
-            self._revisions.restarted(self._starts())
+            self._revisions.restarted(self._lives())
             first, *others = self._revisions.right(outcome.began, outcome.ended)
         return Rules(
             expected=first, others=others, cancelled=sample.cancelled, deadline=sample.deadline
         )
 
-    def _starts(self) -> list[list[float]]:
-        """When each process was started, on the campaign's clock."""
+    def _lives(self) -> list[list[Life]]:
+        """The starts of each process, on the campaign's clock."""
         zero = time.monotonic() - self._clock()
         return [
-            [at - zero for at in process.starts]
+            [Life(began=each.began - zero, served=each.served - zero) for each in process.lives]
             for process in (*self._stage.workers, *self._stage.routers)
         ]
 
@@ -103,7 +104,7 @@ class Changes:
             if not known:
                 return
             with self._lock:
-                self._revisions.restarted(self._starts())
+                self._revisions.restarted(self._lives())
                 if outcome is None:
                     self._revisions.begin(location, self._clock())
                 elif outcome.refusal is None:

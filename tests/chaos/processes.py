@@ -21,6 +21,8 @@ from chaos.clock import Clock
 
 # Seconds until an ended process is restarted, as a kubelet does the first times.
 _PAUSE = 0.3
+# Seconds between two looks at the log of a process that starts.
+_LOOK = 0.2
 # Seconds that a process gets to end after SIGTERM.
 _GRACE = 60.0
 # Number of parts out of ten in which a slowed process runs; a part has 10 ms. A quota of a control
@@ -53,13 +55,26 @@ class End:
 OnEnd: TypeAlias = Callable[[End], None]
 
 
+@dataclass(kw_only=True)
+class Life:
+    """One start of a process.
+
+    Attributes:
+        began: When it was started, in seconds on the monotonic clock.
+        served: When it could first serve; infinite if it has not.
+    """
+
+    began: float
+    served: float = float("inf")
+
+
 class Process:
     """A router or a worker, which is restarted until `close`. Any thread may call it.
 
     Attributes:
         name: Its name.
         clock: Its clock of the day.
-        starts: When it was started, in seconds on the monotonic clock.
+        lives: Its starts, in order.
     """
 
     def __init__(
@@ -83,7 +98,7 @@ class Process:
             clock: Its clock of the day.
         """
         self.name, self.clock = name, clock
-        self.starts: list[float] = []
+        self.lives: list[Life] = []
         self._arguments, self._environment = arguments, environment
         self._log = logs / f"{name}.log"
         self._on_end = on_end
@@ -95,7 +110,7 @@ class Process:
         self._keeper.start()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        self.starts.append(time.monotonic())
+        self.lives.append(Life(began=time.monotonic()))
         self._logged = self._log.stat().st_size if self._log.exists() else 0
         program = [sys.executable, "-m", "shaperouter_service", *self._arguments]
         with self._log.open("ab") as log:
@@ -111,6 +126,7 @@ class Process:
 
     def _keep(self) -> None:
         while True:
+            self._note_when_it_serves()
             code = self._process.wait()
             if self._closing.is_set():
                 return
@@ -119,6 +135,13 @@ class Process:
             if self._closing.wait(_PAUSE):
                 return
             self._process = self._start()
+
+    def _note_when_it_serves(self) -> None:
+        while self._process.poll() is None:
+            if self._has_served():
+                self.lives[-1].served = time.monotonic()
+                return
+            time.sleep(_LOOK)
 
     def _has_served(self) -> bool:
         with self._log.open("rb") as log:

@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from chaos.processes import Life
+
 # Seconds after a switch in which the other routers may still follow the old revision, as they may
 # be frozen, cut off or starting.
 SETTLING = 40.0
 
-# Seconds after its start within which a process may not know yet what was loaded. On a busy machine
-# it takes 16 s until a worker listens.
-LEARNING = 25.0
+# Seconds from when a process serves within which it may not know yet what was loaded: it may be
+# frozen, or cut off from the others.
+LEARNING = 9.0
 
 
 @dataclass
@@ -68,21 +70,23 @@ class Revisions:
         """
         self._spans[-1].until = now
 
-    def restarted(self, starts: Sequence[Sequence[float]]) -> None:
-        """Notes when processes were started.
+    def restarted(self, lives: Sequence[Sequence[Life]]) -> None:
+        """Notes when processes were started and could serve.
 
         What was loaded is known only to processes. Once all of them are new, none may know it, and
         the service begins again with the revision that it was started with.
 
         Args:
-            starts: The times of each process, in order, the first long before any change.
+            lives: The starts of each process, in order, the first long before any change.
         """
         if self._is_forgotten:
             return
-        moments = [at for times in starts for at in times[1:] if at > self._loaded_at]
-        for moment in sorted(moments):
-            newest = [max(at for at in times if at <= moment) for times in starts]
-            if min(newest) > max(self._loaded_at, moment - LEARNING):
+        moments = [life.began for each in lives for life in each[1:]]
+        for moment in sorted(moment for moment in moments if moment > self._loaded_at):
+            newest = [[life for life in each if life.began <= moment][-1] for each in lives]
+            if all(
+                life.began > self._loaded_at and life.served > moment - LEARNING for life in newest
+            ):
                 # The newest load stays the last.
                 self._spans.insert(0, _Span(self._given, moment))
                 self._is_forgotten = True

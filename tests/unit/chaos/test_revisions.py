@@ -1,5 +1,6 @@
 """Which revision of a model may answer when."""
 
+from chaos.processes import Life
 from chaos.revisions import LEARNING, SETTLING, Revisions
 
 ANSWERS = {"first": [1], "second": [2], "third": [3]}
@@ -46,21 +47,33 @@ def test_a_load_with_an_unknown_end_leaves_both_until_a_later_one_ends_well() ->
     assert revisions.right(1100.0, 1101.0) == [[3]]
 
 
+def lives(*began: float, start: float = 1.0) -> list[Life]:
+    """The starts of a process that serves `start` seconds after each."""
+    return [Life(began=at, served=at + start) for at in (OLD, *began)]
+
+
 def test_once_all_processes_are_new_the_revision_of_the_start_may_answer() -> None:
     revisions = starting_with("second")
-    revisions.restarted([[OLD, 100.0], [OLD, 99.0 + LEARNING]])
-    assert revisions.right(90.0, 99.0 + LEARNING) == [[1], [2]]
-    assert revisions.right(90.0, 98.0 + LEARNING) == [[2]]
+    revisions.restarted([lives(100.0), lives(100.0 + LEARNING)])
+    assert revisions.right(90.0, 100.0 + LEARNING) == [[1], [2]]
+    assert revisions.right(90.0, 99.0 + LEARNING) == [[2]]
     # Until another one is loaded.
     revisions.begin("third", 200.0)
     revisions.loaded(201.0)
-    revisions.restarted([[OLD, 100.0, 202.0], [OLD, 99.0 + LEARNING]])
+    revisions.restarted([lives(100.0, 202.0), lives(100.0 + LEARNING)])
     assert revisions.right(300.0, 301.0) == [[3]]
+
+
+def test_a_process_that_does_not_serve_yet_may_not_know_what_was_loaded() -> None:
+    revisions = starting_with("second")
+    slow = lives(100.0, start=50.0)
+    revisions.restarted([slow, lives(140.0)])
+    assert revisions.right(90.0, 140.0) == [[1], [2]]
 
 
 def test_a_process_tells_the_others_what_was_loaded() -> None:
     revisions = starting_with("second")
-    revisions.restarted([[OLD, 100.0], [OLD, 101.0 + LEARNING], [OLD, 102.0]])
+    revisions.restarted([lives(100.0), lives(102.0 + LEARNING), lives(102.0)])
     assert revisions.right(90.0, 900.0) == [[2]]
 
 
@@ -68,5 +81,5 @@ def test_a_process_that_was_started_before_a_load_knows_it() -> None:
     revisions = starting_with("first")
     revisions.begin("second", 10.0)
     revisions.loaded(12.0)
-    revisions.restarted([[OLD, 13.0], [OLD, 11.0]])
+    revisions.restarted([lives(13.0), lives(11.0)])
     assert revisions.right(13.0 + SETTLING, 900.0) == [[2]]
