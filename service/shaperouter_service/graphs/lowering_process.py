@@ -219,6 +219,8 @@ class _Child:
             process = subprocess.Popen(
                 [
                     sys.executable,
+                    # Modules of the working directory must not replace others.
+                    "-P",
                     "-m",
                     "shaperouter_service.graphs.lowering_child",
                     str(theirs.fileno()),

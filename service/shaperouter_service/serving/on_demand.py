@@ -26,6 +26,7 @@ from shaperouter_service.fleet.deadlines import worker_by
 from shaperouter_service.routing.deployments import Deployment, RevisionState, public_name
 from shaperouter_service.routing.on_demand import OnDemandLimits
 from shaperouter_service.serving.repository import Repository
+from shaperouter_service.serving.rollout import RETURN_SECONDS
 from shaperouter_service.system.background import in_background, survive_errors
 from shaperouter_service.system.sizes import format_size
 
@@ -38,6 +39,10 @@ LOST_RETRY = 600.0
 
 # Seconds that another router has to finish what it began, once no worker is loading the model.
 TAKE_OVER = 5.0
+
+# Seconds after which a load that nobody seems to continue is taken back: longer than a router waits
+# for a worker that it has lost meanwhile, and nothing is urgent about it.
+ABANDONED = RETURN_SECONDS + 2 * TAKE_OVER
 
 # Minimum seconds without a request before a model makes room for another. Shorter, models that are
 # used by turns would be loaded and unloaded for every request.
@@ -135,7 +140,7 @@ class OnDemand:
             if self._looks_abandoned(each)
         }
         for deployment, since in self._unfinished.items():
-            if now >= since + TAKE_OVER:
+            if now >= since + ABANDONED:
                 with contextlib.suppress(OtherChangeError):
                     await self._repository.undo_load(deployment)
 

@@ -211,12 +211,14 @@ class Repository:
                 self._changes.labels(name, ModelChange.IDLE).inc()
 
     async def undo_load(self, begun: Deployment) -> None:
-        """Takes back a load that was begun on demand, unless its name has changed since.
+        """Takes back a load that was begun on demand, unless its name has changed or is changing.
 
         Raises:
             OtherChangeError: Another call has changed the model meanwhile.
             StoppingError: The service stops.
         """
+        if self._changing[begun.name].locked():
+            return
         async with self._change(begun.name):
             if self._newest(begun.name) == begun:
                 await self._rollout.followed(self._next(begun.name, on_demand=True))

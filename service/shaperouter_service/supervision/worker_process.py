@@ -63,6 +63,8 @@ def spawning(arguments: Sequence[str], environment: Mapping[str, str]) -> Spawn:
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("SHAPEROUTER_")}
         return await asyncio.create_subprocess_exec(
             sys.executable,
+            # Modules of the working directory must not replace others.
+            "-P",
             "-m",
             "shaperouter_service",
             "worker",

@@ -1,5 +1,6 @@
 """What a grammar process runs: makes a grammar of each line of its standard input."""
 
+import contextlib
 import json
 import resource
 import sys
@@ -9,8 +10,8 @@ from pathlib import Path
 
 from shaperouter_service.text.constraints import ConstraintError, grammar_of
 
-# Maximum bytes that it may allocate; grammars that can be used take a hundredth.
-MAX_BYTES = 2 * 2**30
+# Maximum bytes that it may allocate; grammars that can be used take some 20 MB.
+MAX_BYTES = 512 * 2**20
 # Bytes of the stack. A worker follows the grammar with twice as much, so what can be made here
 # cannot overflow there.
 STACK_BYTES = 4 * 2**20
@@ -61,6 +62,9 @@ def _answer(name: str, value: str | list[str], drops_first_space: bool) -> dict[
 
 if __name__ == "__main__":
     _limit(resource.RLIMIT_AS, _bytes() + MAX_BYTES)
+    # Where memory runs out, the system is to end this process and not the router.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     # A constraint that ends this process says nothing in a core file.
     _limit(resource.RLIMIT_CORE, 0)
     # The main thread's stack is as large as the system allows.

@@ -6,6 +6,7 @@ chain of rules, or alternatives of alternatives. They end this process, and not 
 
 import contextlib
 import json
+import select
 import signal
 import subprocess
 import sys
@@ -20,6 +21,9 @@ from shaperouter_service.text.constraints import ConstraintError
 # Maximum seconds of the processor for one constraint. Published schemas take some milliseconds, the
 # largest about a second.
 MAX_SECONDS = 5
+
+# Seconds to wait for an answer. The process may be stopped, or the system busy or out of memory.
+PATIENCE = 60.0
 
 # Answers that are kept: callers send the same constraint again and again.
 _KEPT = 64
@@ -84,7 +88,14 @@ class _Process:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "shaperouter_service.text.grammar_child", str(MAX_SECONDS)],
+            # Modules of the working directory must not replace others.
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "shaperouter_service.text.grammar_child",
+                str(MAX_SECONDS),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -99,12 +110,15 @@ class _Process:
         return self._process.pid
 
     def answer(self, asked: _Asked) -> dict[str, str] | None:
-        """The answer; None if the process has ended."""
+        """The answer; None if the process has ended, or had to be ended because it gave none."""
         if self._process.stdin is None or self._process.stdout is None:
             raise TypeError("the process has no pipes")
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(asked) + "\n")
             self._process.stdin.flush()
+        ready, _, _ = select.select([self._process.stdout], [], [], PATIENCE)
+        if not ready:
+            self._process.kill()
         line = self._process.stdout.readline()
         answer: dict[str, str] | None = json.loads(line) if line else None
         return answer

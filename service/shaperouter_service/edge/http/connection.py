@@ -5,6 +5,7 @@ import logging
 from http import HTTPStatus
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 # Maximum bytes of a request's line and headers, and of all else that is no body.
@@ -12,8 +13,51 @@ MAX_HEAD_BYTES = 64 * 1024
 # Seconds from a request's first byte, or from the connection's start, until its headers end.
 HEAD_SECONDS = 20.0
 
-# Beginnings of uvicorn's warnings that anybody can cause, as often as they like.
-_CAUSED_BY_CALLERS = ("Invalid HTTP request", "Unsupported upgrade", "No supported WebSocket")
+# Beginning of uvicorn's warning that anybody can cause, as often as they like.
+_CAUSED_BY_CALLERS = "Invalid HTTP request"
+
+# Headers that say where a body ends.
+_FRAMING = (b"content-length", b"transfer-encoding")
+
+
+class _Parser:
+    """uvicorn's parser, which here reads requests that offer another protocol as any others.
+
+    Java's client offers HTTP/2 with each request until it has an answer. The parser takes all that
+    follows such a request's headers for that protocol, so it would lose the body.
+    """
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+        self._parser = httptools.HttpRequestParser(connection)
+
+    @property
+    def offers_upgrade(self) -> bool:
+        """Whether the present request offers another protocol."""
+        return bool(self._parser.should_upgrade())
+
+    def should_upgrade(self) -> bool:
+        return False
+
+    def should_keep_alive(self) -> bool:
+        return bool(self._parser.should_keep_alive())
+
+    def get_method(self) -> bytes:
+        return bytes(self._parser.get_method())
+
+    def get_http_version(self) -> str:
+        return str(self._parser.get_http_version())
+
+    def feed_data(self, data: bytes) -> None:
+        while True:
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as end:
+                data = data[end.args[0] :]
+                self._parser = httptools.HttpRequestParser(self._connection)
+                self._connection.read_body_with(self._parser)
+            else:
+                return
 
 
 class Connection(HttpToolsProtocol):
@@ -30,6 +74,11 @@ class Connection(HttpToolsProtocol):
         self._undelivered = 0
         self._in_body = False
         self._head_timer: asyncio.TimerHandle | None = None
+        self._reader = _Parser(self)
+        # It has all that uvicorn calls; httptools' own class cannot be continued by another parser.
+        self.parser = self._reader  # type: ignore[assignment]
+        # Whether a new parser is told of the body of a request whose headers another one has read.
+        self._repeats_head = False
         self.logger.addFilter(_callers_cannot_cause)
 
     # The names of methods are asyncio's and httptools'. Like uvicorn's own, this one takes only
@@ -55,17 +104,46 @@ class Connection(HttpToolsProtocol):
             self._refuse_head()
         elif self._answers:
             return
-        elif self._in_body:
+        elif self._undelivered and not self._in_body:
+            self._await_head()
+        else:
             # The rest of a body whose request was refused; uvicorn stops waiting at its first byte.
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
-        elif self._undelivered:
-            self._await_head()
+
+    def read_body_with(self, parser: "httptools.HttpRequestParser") -> None:
+        """Lets a new parser read the body of the present request, if it has one."""
+        if framing := self._framing:
+            head = b"".join(name + b": " + value + b"\r\n" for name, value in framing)
+            self._repeats_head = True
+            parser.feed_data(b"POST / HTTP/1.1\r\n" + head + b"\r\n")
+            self._repeats_head = False
+
+    @property
+    def _framing(self) -> list[tuple[bytes, bytes]]:
+        return [each for each in self.headers if each[0] in _FRAMING]
+
+    def on_message_begin(self) -> None:
+        """Begins to read a request."""
+        if not self._repeats_head:
+            super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """Takes a part of its address."""
+        if not self._repeats_head:
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Takes a header."""
+        if not self._repeats_head:
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Begins a request."""
         self._undelivered = 0
+        if self._repeats_head:
+            return
         self._in_body = True
         self._end_wait()
         super().on_headers_complete()
@@ -78,6 +156,9 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """Ends a request's body."""
         self._undelivered = 0
+        if self._reader.offers_upgrade and self._framing:
+            # Only its headers; see `_Parser`.
+            return
         self._in_body = False
         super().on_message_complete()
 

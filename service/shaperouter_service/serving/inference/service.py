@@ -66,7 +66,7 @@ class InferenceService:
             return InferenceResult(
                 request_id=call.request_id,
                 model=public_name(model.name),
-                revision=model.revision,
+                revision=record.revision,
                 outputs=with_labels(result.outputs, prepared.outputs, prepared.labels),
                 rows=prepared.shape.rows,
                 tokens=prepared.tokens,

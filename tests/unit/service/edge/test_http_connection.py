@@ -183,16 +183,50 @@ def test_the_body_of_a_refused_request_is_read_to_its_end(
     called(caller)
 
 
-def test_a_rest_of_a_body_that_does_not_come_ends_the_connection(
-    called: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("rest", [b"a", b"aa"], ids=["a part", "all"])
+def test_a_caller_that_sends_no_more_than_a_refused_body_is_let_go(
+    called: Callable[..., None], monkeypatch: pytest.MonkeyPatch, rest: bytes
 ) -> None:
     monkeypatch.setattr(server, "_KEEP_ALIVE", 1)
 
     async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"POST /refused HTTP/1.1\r\nhost: test\r\ncontent-length: 2\r\n\r\n")
         await answered(reader)
-        writer.write(b"a")
+        writer.write(rest)
         assert await closed(reader)
+
+    called(caller)
+
+
+OFFER = b"connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAEAAEAA\r\n"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"content-length: 3\r\n\r\nabc",
+        b"transfer-encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n",
+    ],
+    ids=["announced", "chunked"],
+)
+@pytest.mark.parametrize("together", [True, False])
+def test_a_request_that_offers_another_protocol_is_answered_in_this_one(
+    called: Callable[..., None], body: bytes, together: bool
+) -> None:
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        sent = b"POST / HTTP/1.1\r\nhost: test\r\n" + OFFER + body
+        if together:
+            writer.write(sent + REQUEST)
+        else:
+            for byte in sent + REQUEST:
+                writer.write(bytes([byte]))
+                await writer.drain()
+                await asyncio.sleep(0)
+        assert await answered(reader) == (b"HTTP/1.1 200 OK", b"3")
+        assert await answered(reader) == (b"HTTP/1.1 200 OK", b"0")
+        writer.write(REQUEST.replace(b"\r\n\r\n", b"\r\n" + OFFER + b"\r\n") + REQUEST)
+        assert await answered(reader) == (b"HTTP/1.1 200 OK", b"0")
+        assert await answered(reader) == (b"HTTP/1.1 200 OK", b"0")
 
     called(caller)
 

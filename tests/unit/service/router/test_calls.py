@@ -85,6 +85,24 @@ def test_routes_are_explained_on_request(play: Play) -> None:
     play(scenario, workers=2, called=DOUBLE)
 
 
+def test_an_answer_names_the_revision_of_its_worker(play: Play, until: Until) -> None:
+    async def scenario(router: Router, *workers: FakeWorker) -> None:
+        for worker in workers:
+            worker.models = [describe_function("double")]
+            worker.models[0].revision = worker.name
+            await worker.start()
+            await worker.make_first_graphs()
+        await until(lambda: router.metric("model_workers", model="double") == len(workers))
+        answers = await asyncio.gather(
+            *(router.infer(model="double", inputs={"x": X}) for _ in range(8))
+        )
+        served = [answer.metadata for answer in answers]
+        assert {each.worker for each in served} == {worker.name for worker in workers}
+        assert all(each.revision == each.worker for each in served)
+
+    play(scenario, workers=2, started=False, called=DOUBLE)
+
+
 def test_calls_are_counted_like_requests(play: Play) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         await router.infer(model="double", inputs={"x": X})

@@ -193,7 +193,7 @@ def test_a_load_that_loses_a_worker_is_tried_once_more(
 def test_what_a_router_that_is_gone_has_begun_to_load_is_freed(
     play: Play, settings: dict[str, Any], until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(on_demand, "TAKE_OVER", 0.2)
+    monkeypatch.setattr(on_demand, "ABANDONED", 0.2)
     monkeypatch.setattr(on_demand, "INTERVAL", 0.05)
     revision = worker_pb2.Revision(model="a@0123456789ab", digest="0123456789ab", location="a")
 
