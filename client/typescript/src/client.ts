@@ -1,12 +1,14 @@
 /** The client: generations as promises and as streams, over one connection. */
 
 import {
-  type CallOptions,
   type ClientOptions,
+  type ClientUnaryCall,
   type ServiceError,
   ChannelCredentials,
   Metadata,
+  connectivityState,
   credentials,
+  status,
 } from "@grpc/grpc-js";
 
 import { ShaperouterError } from "./errors.js";
@@ -21,7 +23,12 @@ import {
 } from "./generated/shaperouter/v1/generation.js";
 import { GraphServiceClient } from "./generated/shaperouter/v1/graph.js";
 import { InferenceServiceClient } from "./generated/shaperouter/v1/inference.js";
-import { type Model, ListModelsRequest, ModelServiceClient } from "./generated/shaperouter/v1/model.js";
+import {
+  type ListModelsResponse,
+  type Model,
+  ListModelsRequest,
+  ModelServiceClient,
+} from "./generated/shaperouter/v1/model.js";
 import { TranscriptionServiceClient } from "./generated/shaperouter/v1/transcription.js";
 
 /** How to reach a service. */
@@ -34,15 +41,28 @@ export interface ConnectOptions {
   channel?: Partial<ClientOptions>;
 }
 
-/** What a call needs besides its prompt. */
-export interface GenerateOptions extends Partial<GenerationOptions> {
-  /** Name of the model. Default: the only one that generates from text. */
-  model?: string;
+/** What every call can be given. */
+export interface CallOptions {
   /** Seconds until the call ends with DEADLINE_EXCEEDED. Default: no deadline. */
   timeout?: number;
   /** Ends the call when it is aborted. */
   signal?: AbortSignal;
 }
+
+/** What a call needs besides its prompt. */
+export interface GenerateOptions extends Partial<GenerationOptions>, CallOptions {
+  /** Name of the model. Default: the only one that generates from text. */
+  model?: string;
+}
+
+// Maximum bytes of an answer, as in the Python client. gRPC's default is 4 MiB.
+const MAX_RESPONSE_BYTES = 64 * 2 ** 20;
+
+// Milliseconds until a connection with calls is pinged, and within which the answer must come.
+// Without pings, a call without a deadline would wait forever for a host that has vanished. The
+// service disconnects clients that ping more often than every 5 s.
+const PING_INTERVAL = 30_000;
+const PING_TIMEOUT = 20_000;
 
 // The services resend a call by themselves only if it never reached a worker. A change of the models
 // is not sent again: it may have lost only its answer.
@@ -93,6 +113,9 @@ export class Client {
     const secured = credentialsOf(options.tls);
     const channel = {
       "grpc.service_config": JSON.stringify(RETRIES),
+      "grpc.max_receive_message_length": MAX_RESPONSE_BYTES,
+      "grpc.keepalive_time_ms": PING_INTERVAL,
+      "grpc.keepalive_timeout_ms": PING_TIMEOUT,
       // An http_proxy variable is meant for outside hosts and must not affect calls to this machine.
       ...(isLocal(address) && { "grpc.enable_http_proxy": 0 }),
       ...options.channel,
@@ -118,15 +141,9 @@ export class Client {
    */
   generate(prompt: string | readonly number[], options: GenerateOptions = {}): Promise<GenerateResponse> {
     const request = GenerateRequest.create(requestOf(prompt, options));
-    return new Promise((resolve, reject) => {
-      const call = this.stubs.generation.generate(
-        request,
-        this.metadata(),
-        callOptions(options),
-        settled(resolve, reject),
-      );
-      call.on("status", onAbort(options.signal, () => call.cancel()));
-    });
+    return this.#answer(options, (callback) =>
+      this.stubs.generation.generate(request, this.metadata(), deadlineOf(options), callback),
+    );
   }
 
   /**
@@ -141,7 +158,9 @@ export class Client {
     options: GenerateOptions = {},
   ): AsyncGenerator<NonNullable<GenerateStreamResponse["event"]>, void, undefined> {
     const request = GenerateStreamRequest.create(requestOf(prompt, options));
-    const call = this.stubs.generation.generateStream(request, this.metadata(), callOptions(options));
+    this.#checkOpen();
+    const { generation } = this.stubs;
+    const call = generation.generateStream(request, this.metadata(), deadlineOf(options));
     const forget = onAbort(options.signal, () => call.cancel());
     try {
       for await (const response of call as AsyncIterable<GenerateStreamResponse>) {
@@ -171,11 +190,12 @@ export class Client {
    *
    * @throws {ShaperouterError} The call failed.
    */
-  models(): Promise<Model[]> {
-    return new Promise((resolve, reject) => {
-      const answer = settled<{ models: Model[] }>(({ models }) => resolve(models), reject);
-      this.stubs.models.listModels(ListModelsRequest.create(), this.metadata(), answer);
-    });
+  async models(options: CallOptions = {}): Promise<Model[]> {
+    const request = ListModelsRequest.create();
+    const { models } = await this.#answer<ListModelsResponse>(options, (callback) =>
+      this.stubs.models.listModels(request, this.metadata(), deadlineOf(options), callback),
+    );
+    return models;
   }
 
   /** The metadata that calls of the stubs need. */
@@ -185,9 +205,33 @@ export class Client {
     return metadata;
   }
 
-  /** Closes the connection. */
+  /** Closes the connection. Later calls fail. */
   close(): void {
     this.stubs.generation.close();
+  }
+
+  /** Makes a call that has one answer. */
+  #answer<T>(
+    { signal }: CallOptions,
+    start: (callback: (error: ServiceError | null, value: T) => void) => ClientUnaryCall,
+  ): Promise<T> {
+    return new Promise((resolve, reject) => {
+      this.#checkOpen();
+      const call = start((error, value) => {
+        if (error === null) resolve(value);
+        else reject(new ShaperouterError(error));
+      });
+      call.on("status", onAbort(signal, () => call.cancel()));
+    });
+  }
+
+  /** Fails as a call does, because gRPC would throw a plain error. */
+  #checkOpen(): void {
+    const state = this.stubs.generation.getChannel().getConnectivityState(false);
+    if (state === connectivityState.SHUTDOWN) {
+      const details = "the client is closed";
+      throw new ShaperouterError({ code: status.CANCELLED, details, metadata: new Metadata() });
+    }
   }
 }
 
@@ -197,15 +241,8 @@ function requestOf(prompt: string | readonly number[], options: GenerateOptions)
   return { model, ...input, options: GenerationOptions.create(generation) };
 }
 
-function callOptions({ timeout }: GenerateOptions): CallOptions {
+function deadlineOf({ timeout }: CallOptions): { deadline?: number } {
   return timeout === undefined ? {} : { deadline: Date.now() + 1000 * timeout };
-}
-
-function settled<T>(resolve: (value: T) => void, reject: (error: ShaperouterError) => void) {
-  return (error: ServiceError | null, value: T): void => {
-    if (error === null) resolve(value);
-    else reject(new ShaperouterError(error));
-  };
 }
 
 /** Cancels a call when a signal is aborted, until the function that it returns is called. */

@@ -1,6 +1,6 @@
 /** Errors of calls, with what the service says about them. */
 
-import { type Metadata, type ServiceError, status } from "@grpc/grpc-js";
+import { type Metadata, type StatusObject, status } from "@grpc/grpc-js";
 
 import { BadRequest, ErrorInfo, RetryInfo } from "./generated/google/rpc/error_details.js";
 import { Status } from "./generated/google/rpc/status.js";
@@ -26,7 +26,7 @@ export class ShaperouterError extends Error {
   /** Id of the request, as in the service's logs; undefined if it never reached the service. */
   readonly requestId: string | undefined;
 
-  constructor(error: ServiceError) {
+  constructor(error: StatusObject) {
     super(error.details, { cause: error });
     this.name = "ShaperouterError";
     this.code = error.code;
