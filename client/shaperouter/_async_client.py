@@ -344,7 +344,7 @@ class AsyncClient(AsyncTranscriptionCalls, AsyncInferenceCalls, AsyncRepositoryC
         Raises:
             ModelNotFoundError: The service has no such model.
         """
-        return not await self._unready_reason(model, self._endpoint.deadline(timeout))
+        return not await self._unready_reason(model, timeout)
 
     async def wait_until_ready(
         self,
@@ -366,7 +366,7 @@ class AsyncClient(AsyncTranscriptionCalls, AsyncInferenceCalls, AsyncRepositoryC
         """
         deadline = self._endpoint.deadline(timeout)
         clock = NO_RETRIES.begin(deadline)
-        while reason := await self._unready_reason(model, clock.left):
+        while reason := await self._unready_reason(model, _readiness.check_timeout(clock.left)):
             if on_wait is not None:
                 on_wait(reason)
             if clock.left is not None and clock.left <= _readiness.PAUSE:

@@ -133,7 +133,7 @@ def async_exchange(
     timeout: float | None,
 ) -> AsyncExchange[ResponseT]:
     """Starts a call that sends a stream."""
-    return AsyncExchange(method(requests, timeout=timeout))
+    return AsyncExchange(method, requests, timeout)
 
 
 async def read(call: "AsyncStreamingCall[ResponseT]") -> ResponseT:

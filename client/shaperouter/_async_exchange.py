@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine
-from typing import Any, TypeVar, cast
+import copy
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from typing import Any, Generic, TypeVar, cast
 
 import grpc
 import grpc.aio
 
+RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 _ValueT = TypeVar("_ValueT")
 
@@ -38,6 +40,34 @@ class _ServiceStatus:
             self.arrived.set()
 
 
+class _Requests(Generic[RequestT]):
+    """The requests of a call, until the call ends.
+
+    gRPC's task that sends them waits for the next one even afterwards. A microphone, for example,
+    would then stay open.
+    """
+
+    def __init__(self, source: AsyncIterator[RequestT]) -> None:
+        self._source = source
+        self._sender: asyncio.Task[Any] | None = None
+
+    async def __aiter__(self) -> AsyncIterator[RequestT]:
+        self._sender = asyncio.current_task()
+        try:
+            async for request in self._source:
+                yield request
+        finally:
+            if isinstance(self._source, AsyncGenerator):
+                await self._source.aclose()
+
+    def end(self, call: "grpc.aio.StreamStreamCall[Any, Any]") -> None:
+        """Ends them; gRPC calls this for each status."""
+        del call
+        # A second cancellation would interrupt what the source does at the first.
+        if self._sender is not None and not self._sender.cancelling():
+            self._sender.cancel()
+
+
 class AsyncExchange(AsyncIterator[ResponseT]):
     """A call that sends a stream and reads another.
 
@@ -46,21 +76,39 @@ class AsyncExchange(AsyncIterator[ResponseT]):
     (https://github.com/grpc/grpc/issues/36066). This class reports the service's.
     """
 
-    def __init__(self, call: "grpc.aio.StreamStreamCall[Any, ResponseT]") -> None:
-        """Wraps a call that has just been started."""
-        self._call = call
+    def __init__(
+        self,
+        method: "grpc.aio.StreamStreamMultiCallable[RequestT, ResponseT]",
+        requests: AsyncIterator[RequestT],
+        timeout: float | None,
+    ) -> None:
+        """Starts the call. It closes a generator of requests when it ends."""
+        sent = _Requests(requests)
+        self._call = method(aiter(sent), timeout=timeout)
         # `read` of the call would leave what came before a failed write, and the status with it.
-        self._responses = aiter(call)
+        self._responses = aiter(self._call)
         self._status = _ServiceStatus()
-        call.add_done_callback(self._status.add)
+        self._failure: BaseException | None = None
+        self._call.add_done_callback(self._status.add)
+        self._call.add_done_callback(sent.end)
 
     async def __anext__(self) -> ResponseT:
         """Returns the next response.
 
         Raises:
             StopAsyncIteration: The stream has ended.
-            grpc.RpcError: The call failed.
+            grpc.RpcError: The call failed, now or at an earlier read.
         """
+        # gRPC's iterator just ends when it is read after a failure.
+        if self._failure is not None:
+            raise self._failure
+        try:
+            return await self._next()
+        except (grpc.RpcError, asyncio.CancelledError) as error:
+            self._failure = copy.copy(error)  # the raised one holds the frames of the reader
+            raise
+
+    async def _next(self) -> ResponseT:
         try:
             return await anext(self._responses)
         except grpc.aio.AioRpcError as error:

@@ -112,7 +112,7 @@ class AsyncInferenceCalls(AsyncBaseClient):
     async def rerank(
         self,
         query: str,
-        documents: Iterable[str],
+        documents: str | Iterable[str],
         *,
         model: str = "",
         top: int | None = None,
@@ -123,7 +123,7 @@ class AsyncInferenceCalls(AsyncBaseClient):
 
         Args:
             query: The query.
-            documents: The documents.
+            documents: A document, or several.
             model: Name of a model that gives each pair one score. Default: the only one that can be
                 called.
             top: How many documents to return. Default: all.
@@ -132,10 +132,12 @@ class AsyncInferenceCalls(AsyncBaseClient):
             timeout: Deadline of this call in seconds. Default: the client's.
 
         Raises:
-            InvalidArgumentError: A pair is too long, or the model is not a classifier.
+            InvalidArgumentError: A pair is too long, `top` is not a number above 0, or the model is
+                not a classifier.
             ShaperouterError: As for `infer`.
         """
-        ranked = list(documents)
+        ranked = _inference_messages.documents_of(documents)
+        top = _inference_messages.top_of(top)
         request = _inference_messages.text_request(
             model,
             [query] * len(ranked),

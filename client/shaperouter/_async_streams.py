@@ -1,5 +1,6 @@
 """Streams of a call's results, as they arrive."""
 
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
@@ -38,6 +39,13 @@ class _AsyncStream(AsyncIterator[_ItemT], Generic[_EventT, _ItemT]):
         self._events = events
         self._address = address
         self._deadline = deadline
+
+    def __del__(self) -> None:
+        """Cancels the call if it has not ended; gRPC for asyncio would let it go on."""
+        call = getattr(self, "_call", None)
+        if call is not None:  # the stream was made completely
+            with contextlib.suppress(RuntimeError):  # the event loop is closed, and the call ended
+                call.cancel()
 
     def cancel(self) -> None:
         """Cancels the call: its reader gets `CallCancelledError`. No effect after the end.

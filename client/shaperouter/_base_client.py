@@ -157,6 +157,7 @@ class BaseClient:
         *,
         retries: RetryPolicy | None = None,
         calls: Calls | None = None,
+        whole: float | None = None,
     ) -> _ResponseT:
         """Makes a call, and makes it again after failures that the retry policy covers.
 
@@ -166,12 +167,15 @@ class BaseClient:
             timeout: Deadline of all attempts together in seconds; None for the client's.
             retries: Default: the client's policy.
             calls: The calls to cancel this one with. Default: the client's.
+            whole: The timeout that errors name, of which `timeout` is what was left. Default: the
+                same.
         """
         calls = calls or self._connection
         deadline = self._endpoint.deadline(timeout)
+        named = deadline if whole is None else whole
 
         def attempt(left: float | None) -> _ResponseT:
-            with errors(address=self.address, deadline=deadline):
+            with errors(address=self.address, deadline=named):
                 return calls.send(method, request, left)
 
         return self._repeat(attempt, deadline, retries or self._retries, calls)
@@ -226,7 +230,8 @@ class BaseClient:
                 return request
             try:
                 left = _prompts.time_left(clock.left, deadline)
-                return _convert.response(self._call(method, request, left, calls=calls))
+                response = self._call(method, request, left, calls=calls, whole=deadline)
+                return _convert.response(response)
             except ShaperouterError as error:
                 return error
 
@@ -234,14 +239,13 @@ class BaseClient:
 
     def _unready_reason(self, model: str, timeout: float | None) -> str:
         """Why the service is not ready; empty if it is."""
-        limit = _readiness.check_timeout(timeout)
         stubs, retries = self._stubs, NO_RETRIES  # the caller repeats checks
         try:
             if not model:
-                status = self._call(stubs.health, _readiness.READINESS, limit, retries=retries)
+                status = self._call(stubs.health, _readiness.READINESS, timeout, retries=retries)
                 return _readiness.reason_of_service(status)
             request = _requests.model_request(model)
-            answer = self._call(stubs.models.GetModel, request, limit, retries=retries)
+            answer = self._call(stubs.models.GetModel, request, timeout, retries=retries)
             return _readiness.reason_of_model(answer.model)
         except (UnavailableError, DeadlineError) as error:
             return str(error)

@@ -340,7 +340,7 @@ class Client(TranscriptionCalls, InferenceCalls, RepositoryCalls):
         Raises:
             ModelNotFoundError: The service has no such model.
         """
-        return not self._unready_reason(model, self._endpoint.deadline(timeout))
+        return not self._unready_reason(model, timeout)
 
     def wait_until_ready(
         self,
@@ -362,7 +362,7 @@ class Client(TranscriptionCalls, InferenceCalls, RepositoryCalls):
         """
         deadline = self._endpoint.deadline(timeout)
         clock = NO_RETRIES.begin(deadline)
-        while reason := self._unready_reason(model, clock.left):
+        while reason := self._unready_reason(model, _readiness.check_timeout(clock.left)):
             if on_wait is not None:
                 on_wait(reason)
             if clock.left is not None and clock.left <= _readiness.PAUSE:

@@ -25,6 +25,10 @@ MAX_RESPONSE_BYTES = 64 * 2**20
 # Seconds. A starting service first compiles its first graphs, which can take minutes.
 DEFAULT_TIMEOUT = 300.0
 
+# Seconds of silence after which a connection is pinged, and within which the answer must come. The
+# service disconnects callers that ping it more often than every 5 s.
+PING_INTERVAL, PING_TIMEOUT = 30.0, 20.0
+
 # Seconds. gRPC's clock overflows far above this and takes such a deadline for one in the past.
 _LONGEST_DEADLINE = 1e8
 
@@ -83,6 +87,13 @@ def channel_options(address: str) -> list[tuple[str, Any]]:
         # Despite its name, this is also the maximum time of a connection attempt.
         ("grpc.min_reconnect_backoff_ms", 5_000),
         ("grpc.max_receive_message_length", MAX_RESPONSE_BYTES),
+        # Without pings, a call without a deadline waits forever for a host that has vanished. Only
+        # connections with calls are pinged.
+        ("grpc.keepalive_time_ms", int(PING_INTERVAL * 1000)),
+        # The option that gRPC uses; grpc.keepalive_timeout_ms leaves it at a minute.
+        ("grpc.http2.ping_timeout_ms", int(PING_TIMEOUT * 1000)),
+        # A call may wait long for its first answer. By default, gRPC stops after two pings then.
+        ("grpc.http2.max_pings_without_data", 0),
     ]
     if is_loopback(address):
         # An http_proxy variable is meant for outside hosts and must not affect calls to this

@@ -84,6 +84,32 @@ def text_request(
     )
 
 
+def documents_of(documents: str | Iterable[str]) -> list[str]:
+    """The documents to rank; a text alone is one.
+
+    Raises:
+        InvalidArgumentError: They are no texts.
+    """
+    if isinstance(documents, str):
+        return [documents]
+    given = _values.items("documents", documents, "texts")
+    return [_values.text(f"documents[{index}]", each) for index, each in enumerate(given)]
+
+
+def top_of(top: int | None) -> int | None:
+    """Checks how many documents to return.
+
+    Raises:
+        InvalidArgumentError: It is not a number above 0.
+    """
+    if top is None:
+        return None
+    count = _values.integer("top", top, bits=32)
+    if count < 1:
+        raise InvalidArgumentError.of("top", f"must be at least 1, got {count}")
+    return count
+
+
 def inference(response: inference_pb2.InferResponse) -> Inference:
     """The result of a call, as arrays."""
     return Inference(

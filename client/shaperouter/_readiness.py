@@ -12,7 +12,7 @@ HEALTH_METHOD = "/grpc.health.v1.Health/Check"
 READINESS = wrappers_pb2.StringValue(value="readiness")
 _SERVING = 1
 
-# Seconds between two checks, and the limits of the timeout of one.
+# Seconds between two checks, and the limits of the timeout of each.
 PAUSE = 0.25
 _MIN_TIMEOUT = 0.1
 _MAX_TIMEOUT = 5.0
@@ -29,7 +29,7 @@ def parse(response: bytes) -> wrappers_pb2.Int32Value:
 
 
 def check_timeout(left: float | None) -> float:
-    """Timeout of one check in seconds, given the time left; None means no limit."""
+    """Timeout of a repeated check in seconds, given the time left; None means no limit."""
     return _MAX_TIMEOUT if left is None else min(max(left, _MIN_TIMEOUT), _MAX_TIMEOUT)
 
 

@@ -74,6 +74,9 @@ def tensor_message(name: str, value: "npt.ArrayLike") -> inference_pb2.Tensor:
     np, field = numpy(), f"inputs.{name}"
     try:
         array = np.asarray(value)
+        if array.dtype.kind in "SU" and not isinstance(value, np.ndarray):
+            # NumPy's texts lose NULs at their end, and what stands beside a text becomes one.
+            array = np.asarray(value, dtype=object)
     except ValueError as error:
         raise InvalidArgumentError.of(field, f"must be an array: {error}") from None
     message = inference_pb2.Tensor(name=_values.text("inputs", name), shape=array.shape)

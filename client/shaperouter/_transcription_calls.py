@@ -88,7 +88,7 @@ class TranscriptionCalls(BaseClient):
         Args:
             audio: As for `transcribe`, or a binary file or an iterable of bytes, which is read as
                 the bytes arrive: by a thread, or with asyncio in the event loop. With asyncio, the
-                iterable may be asynchronous.
+                iterable may be asynchronous, and the end of the call closes a generator.
             model: Name of the model. Default: the only one that transcribes.
             audio_format: The format of the recording. Default: a file format, detected from the
                 content.

@@ -2,7 +2,14 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+import select
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    Callable,
+    Iterable,
+    Iterator,
+)
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -125,29 +132,41 @@ class RecordingMessages:
         self.error: Exception | None = None
 
     def __iter__(self) -> Iterator[transcription_pb2.TranscribeStreamRequest]:
-        """Yields the messages for blocking code."""
+        """The messages for blocking code.
+
+        Raises:
+            InvalidArgumentError: The recording is asynchronous.
+        """
         if isinstance(self._recording, AsyncIterable):
-            raise TypeError("a recording of asynchronous pieces needs an AsyncClient")
+            raise InvalidArgumentError.of("audio", "asynchronous pieces need an AsyncClient")
+        return self._messages(self._recording)
+
+    async def __aiter__(self) -> AsyncGenerator[transcription_pb2.TranscribeStreamRequest]:
+        """Yields the messages for asyncio. A file or an iterable is read in the event loop."""
         try:
-            yield self._start
-            for piece in _pieces(self._recording):
-                yield transcription_pb2.TranscribeStreamRequest(content=piece)
+            if isinstance(self._recording, AsyncIterable):
+                yield self._start
+                pieces = aiter(self._recording)
+                try:
+                    async for each in pieces:
+                        for piece in _split(each):
+                            yield transcription_pb2.TranscribeStreamRequest(content=piece)
+                finally:
+                    if isinstance(pieces, AsyncGenerator):
+                        await pieces.aclose()
+            else:
+                for message in self._messages(self._recording):
+                    yield message
         # Keep the error: the caller would otherwise see only a cancelled call.
         except Exception as error:
             self.error = error
             raise
 
-    async def __aiter__(self) -> AsyncIterator[transcription_pb2.TranscribeStreamRequest]:
-        """Yields the messages for asyncio. A file or an iterable is read in the event loop."""
+    def _messages(self, recording: Any) -> Iterator[transcription_pb2.TranscribeStreamRequest]:
         try:
-            if isinstance(self._recording, AsyncIterable):
-                yield self._start
-                async for each in self._recording:
-                    for piece in _split(each):
-                        yield transcription_pb2.TranscribeStreamRequest(content=piece)
-            else:
-                for message in self:
-                    yield message
+            yield self._start
+            for piece in _pieces(recording):
+                yield transcription_pb2.TranscribeStreamRequest(content=piece)
         # Keep the error: the caller would otherwise see only a cancelled call.
         except Exception as error:
             self.error = error
@@ -178,9 +197,12 @@ def _pieces(recording: Any) -> Iterator[bytes]:
         yield from _split(recording)
     elif hasattr(recording, "read"):
         # Read what the pipe has, without waiting for a full buffer.
-        read: Callable[[int], bytes] = getattr(recording, "read1", recording.read)
-        while piece := read(_READ_BYTES):
-            yield piece
+        read: Callable[[int], bytes | None] = getattr(recording, "read1", recording.read)
+        while (piece := read(_READ_BYTES)) != b"":
+            if piece is None:  # a file that does not block has nothing yet
+                select.select([recording], [], [])
+            else:
+                yield piece
     else:
         for each in recording:
             yield from _split(each)

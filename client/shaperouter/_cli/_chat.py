@@ -8,6 +8,7 @@ import click
 from shaperouter._cli._command import Command, connect, report, wants_json
 from shaperouter._cli._generation_options import generation_options, require_json
 from shaperouter._cli._output import output_for
+from shaperouter._cli._stdin import read_line
 from shaperouter._cli._waiting import WaitingLine
 from shaperouter._client import Client
 from shaperouter._errors import ShaperouterError
@@ -32,7 +33,7 @@ def chat(ctx: click.Context, /, *, model: str, system: str | None, **options: An
 
     Each line of stdin is a message. The answer is printed as it is generated and added to the
     conversation. "/exit" or Ctrl-D ends it. A message that fails is dropped, and you can send
-    another one.
+    another one. The exit code is 1 if all messages failed.
 
     With --json, each event is one object on a line: stall, delta, completion.
     """
@@ -40,17 +41,25 @@ def chat(ctx: click.Context, /, *, model: str, system: str | None, **options: An
         raise click.UsageError("--echo would repeat the conversation before each answer", ctx)
     require_json(ctx, options)
     messages = [] if system is None else [{"role": "system", "content": system}]
+    answered = failed = 0
     with connect(ctx) as client:
-        while (line := _read_line()) is not None and line.strip() != _EXIT:
-            if not line.strip():
-                continue
-            asked = [*messages, {"role": "user", "content": line}]
+        while True:
             try:
+                line = _read_line()
+                if line is None or line.strip() == _EXIT:
+                    break
+                if not line.strip():
+                    continue
+                asked = [*messages, {"role": "user", "content": line}]
                 answer = _answer(ctx, client, asked, model=model, **options)
             except ShaperouterError as error:
                 report(ctx, error)
+                failed += 1
             else:
                 messages = [*asked, {"role": "assistant", "content": answer}]
+                answered += 1
+    if failed and not answered:
+        ctx.exit(1)
 
 
 def _answer(
@@ -75,8 +84,7 @@ def _answer(
 
 
 def _read_line() -> str | None:
-    """The next line, without its line break; None at the end. A terminal gets a prompt."""
+    """The next message; None at the end. A terminal gets a prompt."""
     if sys.stdin.isatty() and sys.stdout.isatty():
         click.echo("> ", nl=False)
-    line = sys.stdin.readline()
-    return line.rstrip("\r\n") if line else None
+    return read_line("messages")

@@ -1,12 +1,12 @@
 """``shaperouter embed``."""
 
-import sys
 from collections.abc import Sequence
 
 import click
 
 from shaperouter._cli._command import Command, connect, wants_json
 from shaperouter._cli._json import print_json
+from shaperouter._cli._stdin import read_stdin
 
 
 @click.command("embed", cls=Command, field_names={"text": "TEXT", "inputs.text": "TEXT"})
@@ -29,7 +29,7 @@ def embed(ctx: click.Context, /, *, texts: Sequence[str], model: str, truncate: 
     Each embedding is one line: an object with text and embedding. With --json, there is one object
     with all vectors and how they were computed.
     """
-    texts = texts or sys.stdin.read().splitlines()
+    texts = texts or _lines(read_stdin("text"))
     with connect(ctx) as client:
         result = client.embed(texts, model=model, truncate=truncate)
     if wants_json(ctx):
@@ -37,3 +37,11 @@ def embed(ctx: click.Context, /, *, texts: Sequence[str], model: str, truncate: 
         return
     for text, vector in zip(texts, result.vectors, strict=True):
         print_json({"text": text, "embedding": vector})
+
+
+def _lines(text: str) -> list[str]:
+    """The lines of a file. `splitlines` would also end them at characters such as U+2028."""
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    return [line.removesuffix("\r") for line in lines]

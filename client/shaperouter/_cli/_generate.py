@@ -1,6 +1,5 @@
 """``shaperouter generate``."""
 
-import sys
 from typing import Any
 
 import click
@@ -8,6 +7,7 @@ import click
 from shaperouter._cli._command import Command, connect, wants_json
 from shaperouter._cli._generation_options import generation_options, require_json
 from shaperouter._cli._output import Output, output_for
+from shaperouter._cli._stdin import read_stdin
 from shaperouter._cli._waiting import WaitingLine
 from shaperouter._client import Client
 from shaperouter._errors import InvalidArgumentError, ShaperouterError
@@ -80,7 +80,9 @@ def generate(
     one object on a line: stall, delta, completion.
     """
     require_json(ctx, options)
-    text = _read_stdin() if prompt == "-" else prompt
+    text = prompt
+    if prompt == "-":
+        text = read_stdin("text").removesuffix("\n").removesuffix("\r")
     with connect(ctx) as client, WaitingLine(enabled=not wants_json(ctx)) as waiting:
         output = output_for(
             as_json=wants_json(ctx),
@@ -153,17 +155,6 @@ def _stall(signature: Signature, output: Output, waiting: WaitingLine) -> None:
         f"compiling {signature.shape}", remark=_STALL_REMARK, below_text=output.cursor_is_in_text
     )
     output.stall(signature)
-
-
-def _read_stdin() -> str:
-    data = sys.stdin.buffer.read()
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise InvalidArgumentError.of(
-            "text", f"stdin is not UTF-8: byte {error.start} is 0x{data[error.start]:02x}"
-        ) from None
-    return text.removesuffix("\n").removesuffix("\r")
 
 
 def _parse_token_ids(text: str) -> list[int]:

@@ -1,16 +1,19 @@
 """``shaperouter infer``."""
 
 import json
-import sys
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import click
 
+from shaperouter._cli._array_files import opened_for_arrays, read_arrays, write_arrays
 from shaperouter._cli._command import Command, connect, wants_json
 from shaperouter._cli._json import jsonable, print_json
 from shaperouter._cli._routes import print_routes
+from shaperouter._cli._stdin import read_stdin
 from shaperouter._errors import InvalidArgumentError
 from shaperouter._model import CallSpec, DataType
 from shaperouter._tensors import dtype_of, numpy
@@ -37,7 +40,8 @@ STDIN = "-"
     "--save",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE.npz",
-    help="Save the outputs as arrays instead of printing them. [default: print JSON]",
+    help="Save the outputs as arrays instead of printing them; .npz is added to another name. "
+    "[default: print JSON]",
 )
 @click.option(
     "--explain",
@@ -64,16 +68,22 @@ def infer(
 
     With --json, the printed object also says how the call was served.
     """
+    _require_numpy()
     given = _read(file)
-    with connect(ctx) as client:
+    if save is not None and save.suffix != ".npz":
+        save = save.with_name(f"{save.name}.npz")
+    # Open the file before the call, whose result would otherwise be lost.
+    opened = nullcontext() if save is None else opened_for_arrays(save)
+    with opened as saved, connect(ctx) as client:
         spec = client.model(model).call
         if spec is not None:
             given = _typed(given, spec)
         result = client.infer(model, given, outputs=outputs, explain=explain)
+        if saved is not None:
+            write_arrays(saved, result.outputs)
     if explain:
         print_routes(result.metadata.routes)
     if save is not None:
-        numpy().savez(save, **result.outputs)
         click.echo(f"saved {', '.join(result.outputs)} in {save}", err=True)
         return
     printed: dict[str, object] = {name: _listed(result[name]) for name in result.outputs}
@@ -82,24 +92,36 @@ def infer(
     print_json(printed)
 
 
+def _require_numpy() -> None:
+    try:
+        numpy()
+    except ImportError as error:
+        raise click.ClickException(str(error)) from error
+
+
 def _read(file: str) -> Any:
     """The inputs by name, or a single array.
 
     Raises:
         InvalidArgumentError: The file cannot be read.
     """
+    if Path(file).suffix in (".npy", ".npz"):
+        return read_arrays(file)
     try:
-        if Path(file).suffix in (".npy", ".npz"):
-            # Objects in such a file could run code.
-            loaded = numpy().load(file, allow_pickle=False)
-            return dict(loaded) if isinstance(loaded, Mapping) else loaded
-        text = sys.stdin.read() if file == STDIN else Path(file).read_text(encoding="utf-8")
-        content = json.loads(text)
-    except (OSError, ValueError) as error:
+        text = read_stdin("inputs") if file == STDIN else Path(file).read_text(encoding="utf-8")
+        content = json.loads(text, parse_float=_finite)
+    except (OSError, ValueError, RecursionError) as error:
         raise InvalidArgumentError.of("inputs", f"cannot be read: {error}") from error
     if not isinstance(content, dict):
         raise InvalidArgumentError.of("inputs", "must hold a JSON object of lists by input")
     return content
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text:.60} is too large for a 64-bit float")
+    return number
 
 
 def _typed(given: Any, spec: CallSpec) -> dict[str, Any]:
@@ -136,7 +158,12 @@ def _array(name: str, value: object, dtype: DataType) -> Any:
     due = dtype_of(dtype)
     if array.size and not np.can_cast(array.dtype, due, "same_kind"):
         raise InvalidArgumentError.of(f"inputs.{name}", f"must be {dtype}, got {array.dtype}")
-    cast = array.astype(due)
+    with np.errstate(over="ignore"):  # see below
+        cast = array.astype(due)
+    infinite = np.isinf(cast) & np.isfinite(array)
+    if infinite.any():
+        value = array[infinite].flat[0]
+        raise InvalidArgumentError.of(f"inputs.{name}", f"has {value}, which {dtype} cannot hold")
     if due.kind in "iu" and not np.array_equal(cast, array):
         raise InvalidArgumentError.of(f"inputs.{name}", f"has values that {dtype} cannot hold")
     return cast

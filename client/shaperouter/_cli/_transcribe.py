@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 
@@ -75,7 +75,7 @@ def transcribe(
     ):
         waiting.show(f"waiting for {client.address}")
         stream = client.transcribe_stream(
-            sys.stdin.buffer if file == STDIN else Path(file),
+            _stdin() if file == STDIN else Path(file),
             model=model,
             on_stall=lambda signature: _stall(signature, waiting),
             on_progress=lambda progress: _progress(progress, waiting),
@@ -107,6 +107,16 @@ def summary(transcription: Transcription) -> str:
     if audio > 0:
         parts.append(f"{total / audio:.3f} of real time")
     return " · ".join([*parts, f"seed {transcription.seed}"])
+
+
+def _stdin() -> BinaryIO:
+    """Stdin without its buffer.
+
+    gRPC's thread may still read it when the command ends. In a buffered read, it would hold a lock
+    that the interpreter needs then, which aborts the process.
+    """
+    unbuffered: BinaryIO = getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
+    return unbuffered
 
 
 def _stall(signature: Signature, waiting: WaitingLine) -> None:

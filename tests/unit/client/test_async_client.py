@@ -151,6 +151,23 @@ def test_leaving_the_block_early_cancels_the_call(fake: FakeShaperouter) -> None
     run(scenario())
 
 
+@pytest.mark.parametrize("read", [False, True])
+def test_dropping_the_stream_cancels_the_call(fake: FakeShaperouter, read: bool) -> None:
+    fake.script.insert(2, fake.hold)
+
+    async def scenario() -> None:
+        async with AsyncClient(fake.address) as client:
+            stream = client.stream("x")
+            if read:
+                await anext(stream)
+            else:
+                assert await happened(fake.entered)
+            del stream
+            assert await happened(fake.cancelled)
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("method", ["generate", "stream"])
 def test_cancelling_the_task_cancels_the_call(fake: FakeShaperouter, method: str) -> None:
     fake.before_answer = fake.hold

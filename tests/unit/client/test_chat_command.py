@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import grpc
 import pytest
+from click.testing import CliRunner
 
 from harness.client_command import run
+from shaperouter._cli._main import cli
 
 if TYPE_CHECKING:
     from conftest import FakeShaperouter
@@ -48,6 +50,19 @@ def test_the_conversation_goes_on_after_an_error(fake: FakeShaperouter) -> None:
     assert (result.exit_code, result.stdout) == (0, " a library\n")
     assert "Error: messages: too sad" in result.stderr
     assert contents(fake) == [[("user", "sad")], [("user", "glad")]]
+
+
+def test_the_exit_code_is_1_if_all_messages_failed(unused_address: str) -> None:
+    result = CliRunner().invoke(cli, ["chat", "--address", unused_address], input="hi\nho\n")
+    assert result.exit_code == 1
+    assert result.stderr.count("Error: no Shaperouter at ") == 2
+
+
+def test_a_message_that_is_not_utf8_is_dropped(fake: FakeShaperouter) -> None:
+    result = run(fake, "chat", stdin=b"ab\xff\nglad\n")
+    assert (result.exit_code, result.stdout) == (0, " a library\n")
+    assert "Error: messages: stdin is not UTF-8: byte 2 is 0xff" in result.stderr
+    assert contents(fake) == [[("user", "glad")]]
 
 
 def test_json_prints_events(fake: FakeShaperouter) -> None:

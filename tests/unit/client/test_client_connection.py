@@ -15,6 +15,8 @@ from shaperouter import (
     InvalidArgumentError,
     UnavailableError,
 )
+from shaperouter._endpoint import channel_options
+from shaperouter_service.rpc.heartbeat import MIN_PING_INTERVAL
 
 if TYPE_CHECKING:
     from conftest import FakeShaperouter
@@ -108,6 +110,13 @@ def test_proxy_settings_do_not_affect_calls_to_this_machine(
     monkeypatch.delenv("no_proxy", raising=False)
     with Client(fake.address) as client:
         assert client.generate("x").text == " a library"
+
+
+def test_connections_with_calls_are_pinged_as_often_as_the_service_permits() -> None:
+    options = dict(channel_options("host:1"))
+    assert options["grpc.keepalive_time_ms"] >= 2000 * MIN_PING_INTERVAL
+    assert options["grpc.http2.max_pings_without_data"] == 0
+    assert "grpc.keepalive_permit_without_calls" not in options
 
 
 def test_closed_client_raises_runtime_error(fake: FakeShaperouter) -> None:

@@ -96,6 +96,21 @@ def test_texts_are_sent_as_bytes(fake: FakeShaperouter, client: Client, value: A
     assert client.infer("f", {"text": value})["text"].tolist() == [b"a", "ä".encode()]
 
 
+@pytest.mark.parametrize(
+    ("value", "sent"),
+    [
+        ([b"ab\0\0", b"\0"], [b"ab\0\0", b"\0"]),
+        ([["ab\0"]], [b"ab\0"]),
+        (b"\0\1\0", [b"\0\1\0"]),
+    ],
+)
+def test_texts_and_bytes_keep_nuls_at_their_end(
+    fake: FakeShaperouter, client: Client, value: Any, sent: list[bytes]
+) -> None:
+    client.infer("f", {"x": value})
+    assert list(fake.requests[-1].inputs[0].values) == sent
+
+
 def test_the_result_says_how_the_call_was_served(fake: FakeShaperouter, client: Client) -> None:
     answer(fake, numbers("y", [1, 2, 3]))
     metadata = client.infer("f", {"x": [1]}, outputs=["y"], explain=True).metadata
@@ -111,6 +126,7 @@ def test_the_result_says_how_the_call_was_served(fake: FakeShaperouter, client: 
         ({"x": [[1], [2, 3]]}, "inputs.x: must be an array"),
         ({"x": [1j]}, "inputs.x: must not have the data type complex128"),
         ({"x": [1, None]}, "inputs.x: must be a str"),
+        ({"x": ["a", 1]}, "inputs.x: must be a str, got 1"),
         ([1, 2], "inputs: must be arrays by name"),
     ],
 )
@@ -169,6 +185,29 @@ def test_documents_are_ranked_by_their_scores(fake: FakeShaperouter, client: Cli
     request = fake.requests[-1]
     assert isinstance(request, inference_pb2.InferRequest)
     assert list(request.inputs[0].values) == [b"q", b"q", b"q"]
+
+
+def test_a_document_alone_is_ranked_alone(fake: FakeShaperouter, client: Client) -> None:
+    answer(fake, numbers("scores", [[0.5]]))
+    assert client.rerank("q", "abc") == [RankedDocument(index=0, score=0.5, document="abc")]
+
+
+@pytest.mark.parametrize(
+    ("documents", "top", "fault"),
+    [
+        (b"abc", None, "documents: must be a list of texts"),
+        (["a", 5], None, r"documents\[1\]: must be a str, got 5"),
+        (["a"], 0, "top: must be at least 1, got 0"),
+        (["a"], -1, "top: must be at least 1, got -1"),
+        (["a"], 1.5, "top: must be an integer"),
+    ],
+)
+def test_what_cannot_be_ranked_is_refused_before_the_call(
+    fake: FakeShaperouter, client: Client, documents: Any, top: Any, fault: str
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=fault):
+        client.rerank("q", documents, top=top)
+    assert not fake.requests
 
 
 README = Path(__file__).parents[3] / "client" / "README.md"

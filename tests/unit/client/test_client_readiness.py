@@ -75,6 +75,23 @@ def test_ready_is_false_if_nothing_listens(unused_address: str, ask: Ask) -> Non
 
 
 @both
+def test_ready_waits_as_long_as_its_timeout(fake: FakeShaperouter, ask: Ask) -> None:
+    left: list[float | None] = []
+
+    def note(context: grpc.ServicerContext) -> None:
+        left.append(context.time_remaining())
+
+    fake.before_models = note
+    assert ask(fake.address, "ready", "demo", timeout=60)
+    ask(fake.address, "wait_until_ready", "demo", timeout=60)
+    once, repeated = left
+    assert once is not None
+    assert repeated is not None
+    assert once > 30
+    assert repeated < 6
+
+
+@both
 def test_waiting_ends_when_the_service_is_ready(fake: FakeShaperouter, ask: Ask) -> None:
     fake.set_ready(False)
     lacks: list[str] = []

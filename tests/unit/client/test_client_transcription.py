@@ -8,6 +8,8 @@ import json
 import math
 import os
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent import futures
@@ -20,6 +22,7 @@ from click.testing import CliRunner, Result
 
 from shaperouter import (
     AsyncClient,
+    CallCancelledError,
     Client,
     DetectedLanguage,
     InvalidArgumentError,
@@ -63,6 +66,7 @@ COMPLETION = transcription_pb2.TranscriptionCompletion(
     graphs=[generation_pb2.GraphUse(asked=SIGNATURE, served=SIGNATURE, calls=1)],
 )
 SEGMENTS = [segment(" Hello", 0.0), segment(" there.", 2.0)]
+COMMAND = Path(sys.executable).with_name("shaperouter")
 README = Path(__file__).parents[3] / "client" / "README.md"
 
 
@@ -341,6 +345,21 @@ def test_a_binary_file_is_read_to_its_end(fake: FakeTranscriber, client: Client)
     assert b"".join(fake.pieces) == b"content"
 
 
+def test_a_file_that_does_not_block_is_read_to_its_end(
+    fake: FakeTranscriber, client: Client
+) -> None:
+    end, other = os.pipe()
+    os.set_blocking(end, False)
+    with os.fdopen(end, "rb", buffering=0) as pipe, client.transcribe_stream(pipe) as stream:
+        for piece in (b"one", b"two"):
+            fake.heard.clear()
+            os.write(other, piece)
+            assert fake.heard.wait(PATIENCE)
+        os.close(other)
+        assert len(list(stream)) == 2
+    assert fake.pieces == [b"one", b"two"]
+
+
 def test_error_of_the_recording_is_raised_while_iterating(client: Client) -> None:
     def pieces() -> Iterator[bytes]:
         yield b"one"
@@ -385,6 +404,87 @@ def test_asyncio_client_raises_the_error_of_the_recording(fake: FakeTranscriber)
         asyncio.run(_stream(fake.address, fails=True))
 
 
+async def _silence(closed: asyncio.Event) -> AsyncIterator[bytes]:
+    """A piece, and then nothing more until it is closed, which takes a while."""
+    try:
+        yield b"one"
+        await asyncio.Event().wait()
+    finally:
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        closed.set()
+
+
+@pytest.mark.parametrize("losses", [0, 1], ids=["cancelled", "ended by the service"])
+def test_asyncio_client_closes_a_live_recording_with_its_call(
+    fake: FakeTranscriber, losses: int
+) -> None:
+    fake.losses = losses
+
+    async def scenario() -> None:
+        closed = asyncio.Event()
+        async with AsyncClient(fake.address, timeout=PATIENCE) as client:
+            stream = client.transcribe_stream(_silence(closed))
+            await anext(stream)
+            if losses:
+                with pytest.raises(UnavailableError):
+                    await anext(stream)
+            else:
+                stream.cancel()
+            await asyncio.wait_for(closed.wait(), PATIENCE)
+
+    asyncio.run(scenario())
+
+
+def test_dropping_the_asyncio_stream_closes_a_live_recording(fake: FakeTranscriber) -> None:
+    async def scenario() -> None:
+        closed = asyncio.Event()
+        async with AsyncClient(fake.address, timeout=PATIENCE) as client:
+            async for _ in client.transcribe_stream(_silence(closed)):
+                break
+            await asyncio.wait_for(closed.wait(), PATIENCE)
+
+    asyncio.run(scenario())
+
+
+def test_asyncio_stream_that_has_failed_fails_again(fake: FakeTranscriber) -> None:
+    fake.losses = 1
+
+    async def scenario() -> None:
+        async with AsyncClient(fake.address, timeout=PATIENCE) as client:
+            stream = client.transcribe_stream(b"x")
+            await anext(stream)
+            for _ in range(3):
+                with pytest.raises(UnavailableError, match="shutting down"):
+                    await anext(stream)
+
+    asyncio.run(scenario())
+
+
+def test_asyncio_stream_that_was_cancelled_says_so_at_each_read(fake: FakeTranscriber) -> None:
+    async def scenario() -> None:
+        async with AsyncClient(fake.address, timeout=PATIENCE) as client:
+            stream = client.transcribe_stream(_silence(asyncio.Event()))
+            await anext(stream)
+            stream.cancel()
+            for _ in range(3):
+                with pytest.raises(CallCancelledError):
+                    await anext(stream)
+
+    asyncio.run(scenario())
+
+
+def test_asynchronous_recording_needs_an_asyncio_client(
+    fake: FakeTranscriber, client: Client
+) -> None:
+    recording: Any = _silence(asyncio.Event())
+    with pytest.raises(
+        InvalidArgumentError, match="audio: asynchronous pieces need an AsyncClient"
+    ):
+        client.transcribe_stream(recording)
+    assert not fake.starts
+
+
 # --- The command ----------------------------------------------------------------------------------
 
 
@@ -407,6 +507,23 @@ def test_command_reads_a_pipe(fake: FakeTranscriber) -> None:
     assert result.exit_code == 0, result.stderr
     assert b"".join(fake.pieces) == b"samples"
     assert fake.starts[0].audio.sample_rate == 16000
+
+
+def test_command_ends_with_its_call_while_stdin_is_open(fake: FakeTranscriber) -> None:
+    fake.losses = 1
+    with subprocess.Popen(
+        [COMMAND, "transcribe", "-", "--address", fake.address],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        bufsize=0,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write("samples")
+        process.stdin.flush()
+        assert process.wait(60) == 1
+        assert process.stderr.read() == "Error: shutting down\n"
 
 
 @pytest.mark.parametrize(

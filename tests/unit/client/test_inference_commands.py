@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 FP32, INT32 = inference_pb2.DATA_TYPE_FP32, inference_pb2.DATA_TYPE_INT32
 
 
-def run(fake: FakeShaperouter, *words: str, text: str = "") -> Any:
+def run(fake: FakeShaperouter, *words: str, text: str | bytes = "") -> Any:
     return CliRunner().invoke(cli, ["--address", fake.address, *words], input=text)
 
 
@@ -76,6 +77,124 @@ def test_arrays_are_read_and_saved_as_files(double: FakeShaperouter, tmp_path: P
     assert np.load(saved)["y"].tolist() == [[1.0, 2.0]]
 
 
+@pytest.mark.parametrize("name", ["x.npy", "x.npz"])
+@pytest.mark.parametrize("kept", [0.0, 0.5, 0.9])
+def test_a_file_of_arrays_that_was_cut_off_is_refused(
+    double: FakeShaperouter, tmp_path: Path, name: str, kept: float
+) -> None:
+    file = tmp_path / name
+    array = np.arange(1000, dtype=np.int32)
+    np.save(file, array) if name == "x.npy" else np.savez_compressed(file, x=array)
+    content = file.read_bytes()
+    file.write_bytes(content[: int(len(content) * kept)])
+    result = run(double, "infer", str(file), "--model", "double")
+    assert result.exit_code == 2
+    assert "Error: FILE: cannot be read: " in result.stderr
+
+
+def test_a_file_of_arrays_with_wrong_bytes_is_refused(
+    double: FakeShaperouter, tmp_path: Path
+) -> None:
+    file = tmp_path / "x.npz"
+    np.savez_compressed(file, x=np.arange(1000, dtype=np.int32))
+    content = bytearray(file.read_bytes())
+    content[60:80] = b"\xff" * 20
+    file.write_bytes(content)
+    result = run(double, "infer", str(file), "--model", "double")
+    assert result.exit_code == 2
+    assert "Error: FILE: cannot be read: " in result.stderr
+
+
+def test_saving_where_no_folder_is_fails_before_the_call(
+    double: FakeShaperouter, tmp_path: Path
+) -> None:
+    saved = tmp_path / "nowhere" / "y.npz"
+    result = run(double, "infer", "-", "--save", str(saved), text='{"x": [1]}')
+    assert result.exit_code == 2
+    assert "Error: --save: cannot be written: " in result.stderr
+    assert not double.requests
+
+
+def test_the_message_names_the_file_that_was_written(
+    double: FakeShaperouter, tmp_path: Path
+) -> None:
+    result = run(double, "infer", "-", "--save", str(tmp_path / "y.old"), text='{"x": [1]}')
+    assert result.stderr == f"saved y in {tmp_path / 'y.old.npz'}\n"
+    assert np.load(tmp_path / "y.old.npz")["y"].tolist() == [[1.0, 2.0]]
+
+
+def test_a_call_that_fails_leaves_files_as_they_are(
+    double: FakeShaperouter, tmp_path: Path
+) -> None:
+    kept, new = tmp_path / "kept.npz", tmp_path / "new.npz"
+    kept.write_bytes(b"earlier")
+    for saved in (kept, new):
+        result = run(double, "infer", "-", "--save", str(saved), text='{"x": [1.5]}')
+        assert result.exit_code == 2
+    assert kept.read_bytes() == b"earlier"
+    assert not new.exists()
+
+
+def test_outputs_of_any_name_and_type_are_saved_readably(
+    double: FakeShaperouter, tmp_path: Path
+) -> None:
+    labels = inference_pb2.Tensor(
+        name="label",
+        dtype=inference_pb2.DATA_TYPE_BYTES,
+        shape=[2, 1],
+        values=[b"cat", "Bär".encode()],
+    )
+    double.inference.outputs[0].name = "file"
+    double.inference.outputs.append(labels)
+    saved = tmp_path / "y.npz"
+    saved.write_bytes(bytes(10_000))
+    result = run(double, "infer", "-", "--save", str(saved), text='{"x": [1]}')
+    assert result.exit_code == 0, result.output
+    with np.load(saved, allow_pickle=False) as found:
+        assert found["file"].tolist() == [[1.0, 2.0]]
+        assert found["label"].tolist() == [[b"cat"], ["Bär".encode()]]
+
+
+def test_texts_that_arrays_of_bytes_would_change_are_not_saved(
+    double: FakeShaperouter, tmp_path: Path
+) -> None:
+    double.inference.outputs[0].CopyFrom(
+        inference_pb2.Tensor(
+            name="y", dtype=inference_pb2.DATA_TYPE_BYTES, shape=[1], values=[b"a\0"]
+        )
+    )
+    result = run(double, "infer", "-", "--save", str(tmp_path / "y.npz"), text='{"x": [1]}')
+    assert result.exit_code == 1
+    assert "y has a value that ends with NUL" in result.stderr
+
+
+def test_infer_without_numpy_says_how_to_install_it(
+    double: FakeShaperouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    result = run(double, "infer", "-", text='{"x": [1]}')
+    assert result.exit_code == 1
+    assert result.stderr == "Error: infer needs NumPy: pip install 'shaperouter[numpy]'\n"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number", "fault"),
+    [
+        ("FP16", "70000", "has 70000, which FP16 cannot hold"),
+        ("FP32", "1e39", "has 1e+39, which FP32 cannot hold"),
+        ("FP64", "1e400", "1e400 is too large for a 64-bit float"),
+    ],
+)
+def test_numbers_that_would_become_infinite_are_refused(
+    double: FakeShaperouter, dtype: str, number: str, fault: str
+) -> None:
+    double.models[0].call.inputs[0].dtype = inference_pb2.DataType.Value(f"DATA_TYPE_{dtype}")
+    result = run(double, "infer", "-", text=f'{{"x": [1, {number}]}}')
+    assert result.exit_code == 2
+    assert result.stderr.startswith("Error: FILE")
+    assert fault in result.stderr
+
+
 def test_a_file_with_objects_is_refused(double: FakeShaperouter, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array([{}], dtype=object))
     result = run(double, "infer", str(tmp_path / "x.npy"), "--model", "double")
@@ -95,3 +214,18 @@ def test_each_line_is_embedded(fake: FakeShaperouter) -> None:
         {"text": "two", "embedding": [3.0, 4.0]},
     ]
     assert list(sent(fake).values) == [b"one", b"two"]
+
+
+def test_only_line_breaks_separate_the_texts_to_embed(fake: FakeShaperouter) -> None:
+    run(fake, "embed", text="one\u2028still one\r\n\ntwo\x0cstill two".encode())
+    assert list(sent(fake).values) == ["one\u2028still one".encode(), b"", b"two\x0cstill two"]
+
+
+@pytest.mark.parametrize(("command", "name"), [(["embed"], "TEXT"), (["infer", "-"], "FILE")])
+def test_stdin_that_is_not_utf8_is_refused(
+    fake: FakeShaperouter, command: list[str], name: str
+) -> None:
+    result = run(fake, *command, text=b"ab\xff")
+    assert result.exit_code == 2
+    assert f"Error: {name}: stdin is not UTF-8: byte 2 is 0xff" in result.stderr
+    assert not fake.requests

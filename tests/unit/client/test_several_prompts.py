@@ -149,6 +149,14 @@ def test_prompts_share_the_deadline(fake: FakeShaperouter, generate: Generate) -
 
 
 @both
+def test_errors_name_the_whole_timeout(fake: FakeShaperouter, generate: Generate) -> None:
+    fake.before_answer = fake.hold
+    with pytest.raises(PromptsError) as caught:
+        generate(fake.address, ["x"] * 2, timeout=0.3)
+    assert all("within the timeout of 0.3 s" in str(each) for each in caught.value.results)
+
+
+@both
 @pytest.mark.parametrize("value", [0, -1, 1.5, True])
 def test_invalid_max_concurrency_is_refused(
     fake: FakeShaperouter, generate: Generate, value: Any
