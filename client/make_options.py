@@ -238,9 +238,9 @@ def document() -> str:
     intro = (
         "Names, meanings and defaults are those of Transformers' `generate`, and the options apply "
         "in its order. A request that leaves an option out gets the checkpoint's default, from "
-        "this key of `generation_config.json`, or else the default below. Options are inputs of a "
-        "graph. Only `num_beams` and `prompt_logprobs` choose other graphs, which may be compiled "
-        "on first use. The comments of "
+        "the key of `generation_config.json` in the last column, or else the default below. "
+        "Options are inputs of a graph. Only `num_beams` and `prompt_logprobs` choose other "
+        "graphs, which may be compiled on first use. The comments of "
         "[generation.proto](../protos/shaperouter/v1/generation.proto) have the details."
     )
     lines = ["# Generation options", "", BEGIN, "", textwrap.fill(intro, WIDTH)]

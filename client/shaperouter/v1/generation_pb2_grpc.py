@@ -88,7 +88,7 @@ class GenerationServiceServicer(object):
 
     def GenerateStream(self, request, context):
         """Answers as tokens are generated, with any number of stall, prompt_logprobs and delta events and
-        then one completion. Cancelling the call frees its slot at the next chunk boundary, within about 30 ms.
+        then one completion. Cancelling the call frees its slot at the next chunk boundary, within about 0.1 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

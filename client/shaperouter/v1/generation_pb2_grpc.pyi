@@ -52,7 +52,7 @@ class GenerationServiceStub:
     """Answers once, when the generation has ended."""
     GenerateStream: _grpc.UnaryStreamMultiCallable[_generation_pb2.GenerateStreamRequest, _generation_pb2.GenerateStreamResponse]
     """Answers as tokens are generated, with any number of stall, prompt_logprobs and delta events and
-    then one completion. Cancelling the call frees its slot at the next chunk boundary, within about 30 ms.
+    then one completion. Cancelling the call frees its slot at the next chunk boundary, within about 0.1 s.
     """
 
 @_typing.type_check_only
@@ -79,7 +79,7 @@ class GenerationServiceAsyncStub(GenerationServiceStub):
     """Answers once, when the generation has ended."""
     GenerateStream: _aio.UnaryStreamMultiCallable[_generation_pb2.GenerateStreamRequest, _generation_pb2.GenerateStreamResponse]  # type: ignore[assignment]
     """Answers as tokens are generated, with any number of stall, prompt_logprobs and delta events and
-    then one completion. Cancelling the call frees its slot at the next chunk boundary, within about 30 ms.
+    then one completion. Cancelling the call frees its slot at the next chunk boundary, within about 0.1 s.
     """
 
 class GenerationServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -115,7 +115,7 @@ class GenerationServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_generation_pb2.GenerateStreamResponse], _abc.AsyncIterator[_generation_pb2.GenerateStreamResponse]]:
         """Answers as tokens are generated, with any number of stall, prompt_logprobs and delta events and
-        then one completion. Cancelling the call frees its slot at the next chunk boundary, within about 30 ms.
+        then one completion. Cancelling the call frees its slot at the next chunk boundary, within about 0.1 s.
         """
 
 def add_GenerationServiceServicer_to_server(servicer: GenerationServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

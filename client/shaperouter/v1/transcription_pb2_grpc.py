@@ -76,7 +76,7 @@ class TranscriptionServiceServicer(object):
     def TranscribeStream(self, request_iterator, context):
         """Takes a recording in pieces and returns segments as they become final. Raw samples are
         transcribed as they arrive; a file is transcribed once it is complete. Cancelling the call
-        frees its slots on the device within about 30 ms.
+        frees its slots on the device within about 0.1 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -48,7 +48,7 @@ class TranscriptionServiceStub:
     TranscribeStream: _grpc.StreamStreamMultiCallable[_transcription_pb2.TranscribeStreamRequest, _transcription_pb2.TranscribeStreamResponse]
     """Takes a recording in pieces and returns segments as they become final. Raw samples are
     transcribed as they arrive; a file is transcribed once it is complete. Cancelling the call
-    frees its slots on the device within about 30 ms.
+    frees its slots on the device within about 0.1 s.
     """
 
 @_typing.type_check_only
@@ -71,7 +71,7 @@ class TranscriptionServiceAsyncStub(TranscriptionServiceStub):
     TranscribeStream: _aio.StreamStreamMultiCallable[_transcription_pb2.TranscribeStreamRequest, _transcription_pb2.TranscribeStreamResponse]  # type: ignore[assignment]
     """Takes a recording in pieces and returns segments as they become final. Raw samples are
     transcribed as they arrive; a file is transcribed once it is complete. Cancelling the call
-    frees its slots on the device within about 30 ms.
+    frees its slots on the device within about 0.1 s.
     """
 
 class TranscriptionServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -103,7 +103,7 @@ class TranscriptionServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_transcription_pb2.TranscribeStreamResponse], _abc.AsyncIterator[_transcription_pb2.TranscribeStreamResponse]]:
         """Takes a recording in pieces and returns segments as they become final. Raw samples are
         transcribed as they arrive; a file is transcribed once it is complete. Cancelling the call
-        frees its slots on the device within about 30 ms.
+        frees its slots on the device within about 0.1 s.
         """
 
 def add_TranscriptionServiceServicer_to_server(servicer: TranscriptionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
