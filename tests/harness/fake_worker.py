@@ -361,9 +361,14 @@ class FakeWorker(Events, worker_pb2_grpc.WorkerServiceServicer):
         }
         present = {model.name for model in self.models}
         for revision in wanted.values():
-            if revision.model not in present | self._revisions.keys():
-                known = self._deployments.get(public_name(revision.model))
-                task = asyncio.create_task(self._load(revision, known.version if known else 0))
+            known = self._deployments.get(public_name(revision.model))
+            progress = f"reads its files for version {known.version if known else 0}"
+            if revision.model in self._revisions:
+                # A load may go on for a later deployment; this one may have missed those between.
+                if self._revisions[revision.model].progress:
+                    self._revisions[revision.model].progress = progress
+            elif revision.model not in present:
+                task = asyncio.create_task(self._load(revision, progress))
                 self._making.add(task)
                 task.add_done_callback(self._making.discard)
         for model in self._revisions.keys() - wanted.keys():
@@ -378,11 +383,11 @@ class FakeWorker(Events, worker_pb2_grpc.WorkerServiceServicer):
         """Takes a deployment from another router. This one hears of it with the next snapshot."""
         self._deployments[deployment.name] = deployment
 
-    async def _load(self, revision: worker_pb2.Revision, version: int) -> None:
+    async def _load(self, revision: worker_pb2.Revision, progress: str) -> None:
         report = self._revisions[revision.model] = worker_pb2.RevisionReport(
             model=revision.model,
             state=worker_pb2.REVISION_STATE_LOADING,
-            progress=f"reads its files for version {version}",
+            progress=progress,
         )
         await self.change()
         await self.loading_ends.wait()
