@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import random
 import socket
 import ssl
 import subprocess
@@ -24,12 +25,17 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 
 @pytest.fixture
 def ports() -> tuple[int, ...]:
-    """Unused ports."""
-    with contextlib.ExitStack() as stack:
-        holders = [stack.enter_context(socket.socket()) for _ in range(3)]
-        for holder in holders:
-            holder.bind(("127.0.0.1", 0))
-        return tuple(holder.getsockname()[1] for holder in holders)
+    """Unused ports.
+
+    They are below those that the system gives to others until the service takes them, some seconds
+    later.
+    """
+    free = []
+    for port in random.sample(range(20_000, 32_000), 100):
+        with socket.socket() as holder, contextlib.suppress(OSError):
+            holder.bind(("127.0.0.1", port))
+            free.append(port)
+    return tuple(free[:3])
 
 
 def health(port: int) -> int | None:
