@@ -167,8 +167,8 @@ class BaseClient:
             timeout: Deadline of all attempts together in seconds; None for the client's.
             retries: Default: the client's policy.
             calls: The calls to cancel this one with. Default: the client's.
-            whole: The timeout that errors name, of which `timeout` is what was left. Default: the
-                same.
+            whole: The caller's timeout, which errors name, if part of it had passed before this
+                call. Default: `timeout`.
         """
         calls = calls or self._connection
         deadline = self._endpoint.deadline(timeout)

@@ -141,7 +141,9 @@ class Process:
             if self._has_served():
                 self.lives[-1].served = time.monotonic()
                 return
-            time.sleep(_LOOK)
+            # No event tells of a line in a log.
+            if self._closing.wait(_LOOK):
+                return
 
     def _has_served(self) -> bool:
         with self._log.open("rb") as log:

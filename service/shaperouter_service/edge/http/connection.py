@@ -75,9 +75,10 @@ class Connection(HttpToolsProtocol):
         self._in_body = False
         self._head_timer: asyncio.TimerHandle | None = None
         self._reader = _Parser(self)
-        # It has all that uvicorn calls; httptools' own class cannot be continued by another parser.
+        # uvicorn declares httptools' class, but calls only the methods that `_Parser` has. An
+        # instance of a subclass could not begin anew with another parser.
         self.parser = self._reader  # type: ignore[assignment]
-        # Whether a new parser is told of the body of a request whose headers another one has read.
+        # Whether a new parser is being fed the length of a body, whose headers are already known.
         self._repeats_head = False
         self.logger.addFilter(_callers_cannot_cause)
 
