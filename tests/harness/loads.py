@@ -1,4 +1,4 @@
-"""Loads of models through a router in this process, on workers that tests play."""
+"""Loading and unloading of models through a router in this process, on workers that tests play."""
 
 from __future__ import annotations
 
@@ -34,6 +34,10 @@ async def load(
     request = model_pb2.LoadModelRequest(name=name, location=location, share=share)
     response: model_pb2.LoadModelResponse = await router.models.LoadModel(request, timeout=seconds)
     return response.model
+
+
+async def unload(router: Router, name: str) -> None:
+    await router.models.UnloadModel(model_pb2.UnloadModelRequest(name=name), timeout=10)
 
 
 async def restart(worker: FakeWorker) -> None:

@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 from google.rpc import code_pb2, status_pb2
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from harness.fake_transcriber import FakeTranscriber
 from shaperouter import Client
 from shaperouter.v1 import (
     generation_pb2,
@@ -436,6 +437,14 @@ def unstarted() -> Iterator[FakeShaperouter]:
     server = FakeShaperouter()
     yield server
     server.stop()
+
+
+@pytest.fixture
+def transcriber() -> Iterator[FakeTranscriber]:
+    """A fake transcription service that is serving."""
+    transcriber = FakeTranscriber()
+    yield transcriber
+    transcriber.stop()
 
 
 @pytest.fixture
