@@ -127,6 +127,7 @@ test-lm-eval: setup .venvs/lm-eval/.ready ## Evaluates the embedded model with l
 		--lm-eval .venvs/lm-eval/bin/lm_eval
 
 # Without what needs XLA or a GPU.
+NATIVE_TESTS := tests/native/kernels_test.cc tests/native/rows_test.cc
 NATIVE_SOURCES := $(filter-out %handlers.cc %/clock.cc,$(wildcard $(NATIVE)/*.cc))
 
 # A line of the source for each address is enough; following variables takes GCC most of its time.
@@ -138,8 +139,8 @@ build/sanitized/$(1)/%.o: $(NATIVE)/%.cc $(wildcard $(NATIVE)/*)
 	@mkdir -p $$(@D)
 	$(SANITIZED)$(1) -c $$< -o $$@
 
-build/sanitized/$(1)/kernels_test: tests/native/kernels_test.cc $(NATIVE_SOURCES:$(NATIVE)/%.cc=build/sanitized/$(1)/%.o)
-	$(SANITIZED)$(1) $$^ -o $$@
+build/sanitized/$(1)/kernels_test: $(NATIVE_TESTS) tests/native/testing.h $(NATIVE_SOURCES:$(NATIVE)/%.cc=build/sanitized/$(1)/%.o)
+	$(SANITIZED)$(1) $$(filter-out %.h,$$^) -o $$@
 endef
 SANITIZERS := address,undefined thread
 $(foreach name,$(SANITIZERS),$(eval $(call sanitizer,$(name))))

@@ -119,3 +119,11 @@ def rng() -> random.Random:
 def pytest_sessionfinish() -> None:
     for bench in Bench.all:
         bench.stop_compiling()
+
+
+@pytest.fixture(params=[False, True], ids=["XLA", "kernels"])
+def is_native(request: pytest.FixtureRequest) -> bool:
+    """Whether the native kernels compute softmax, truncation and noise, or XLA."""
+    if request.param:
+        request.getfixturevalue("native_kernels")
+    return bool(request.param)

@@ -65,17 +65,6 @@ def test_starts_that_do_not_ascend_within_the_tokens_are_refused(starts: list[in
         attend(projected, np.asarray(starts, np.int32))
 
 
-@pytest.mark.parametrize("width", [1, 36, 97, 384])
-def test_norms_of_sums_equal_those_of_xla(width: int) -> None:
-    rng = np.random.default_rng(0)
-    x, y = rng.standard_normal((2, 23, width), np.float32)
-    gain, bias = rng.standard_normal((2, width), np.float32)
-    weights = Weights({"n.weight": tf.constant(gain), "n.bias": tf.constant(bias)}, DeviceKind.CPU)
-    expected = layers.layer_norm(weights, "n", tf.constant(x + y), 1e-3)
-    found = compiled(lambda *tensors: kernels.add_norm(*tensors, 1e-3))(x, y, gain, bias)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6)
-
-
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("count", [0, 1, 13, 40])
 def test_only_as_many_rows_as_count_are_computed(dtype: tf.DType, count: int) -> None:

@@ -1,5 +1,6 @@
 """Options are tensors: they change the results of their request and nothing else."""
 
+import functools
 import math
 import random
 from collections.abc import Callable, Mapping
@@ -276,7 +277,12 @@ def _sampled(case: dict[str, Any]) -> dict[str, Any]:
     return case | {"options": options}
 
 
-def test_processed_distributions_equal_the_reference(tiny: Golden) -> None:
+@functools.cache
+def _warped(*, is_native: bool) -> Any:
+    return tf.function(functools.partial(warp, is_native=is_native), jit_compile=True)
+
+
+def test_processed_distributions_equal_the_reference(tiny: Golden, is_native: bool) -> None:
     model = load_model(tiny.name, tiny.directory, "float32")
     for case in tiny.sampling_cases:
         if isinstance(model.family, M2M100) and model.family.pad_token_id in tiny.prompt(case):
@@ -289,8 +295,10 @@ def test_processed_distributions_equal_the_reference(tiny: Golden) -> None:
         anyone = tf.constant([True])
         logits = last_logits(model, prompt, tiny.source(case))
         matches = tf.constant([count_matches(tiny.prompt(case))])
-        scores = process(logits, prompt, length, length, matches, options=record, active=anyone)
-        found = tf.nn.softmax(warp(scores, record, 1, anyone))[0].numpy()
+        scores = process(
+            logits, prompt, length, length, matches, options=record, active=anyone, is_native=False
+        )
+        found = tf.nn.softmax(_warped(is_native=is_native)(scores, record, 1, anyone))[0].numpy()
         expected = np.array(case["probabilities"])
         assert ((found > 0) == (expected > 0)).all(), case["name"]
         np.testing.assert_allclose(found, expected, atol=1e-5, err_msg=case["name"])

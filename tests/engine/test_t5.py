@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from harness.engine import GOLDENS, last_logits
 from shaperouter_service.errors import StartupError
-from shaperouter_service.models import Model, load_model
+from shaperouter_service.models import DeviceKind, Model, Weights, load_model
 from shaperouter_service.models.layers import rms_norm
 from shaperouter_service.models.t5 import position_buckets
 
@@ -146,7 +146,8 @@ def test_an_encoder_distinguishes_keys_before_and_after() -> None:
 
 def test_a_norm_divides_by_the_root_of_the_mean_square() -> None:
     x = np.array([[3.0, -4.0]], np.float32)
-    found = rms_norm({"n.weight": tf.constant([1.0, 2.0])}, "n", tf.constant(x), 0.0)
+    weights = Weights({"n.weight": tf.constant([1.0, 2.0])}, DeviceKind.CPU)
+    found = rms_norm(weights, "n", tf.constant(x), 0.0)
     np.testing.assert_allclose(found, [[3 / 12.5**0.5, -8 / 12.5**0.5]], rtol=1e-6)
 
 

@@ -13,8 +13,9 @@ from harness.engine import Options
 from shaperouter_service.decoding.warpers import warp
 
 ROWS = 8
-# One that is smaller than a column of the sums, and one that fills several and a part.
-VOCAB_SIZES = (40, 300)
+# Smaller than what is added up at a time, and several times that and a part: XLA adds up columns of
+# 128 numbers, the kernels up to 1,024 numbers.
+VOCAB_SIZES = (40, 300, 2053)
 TABLES = 12
 NEVER = -np.inf
 
@@ -23,34 +24,43 @@ NEVER = -np.inf
 SLACK = 2e-5
 
 
+# Warps a table of scores; see `warped`.
+Warp = Callable[..., np.ndarray]
+
+
 @functools.cache
-def _compiled() -> Any:
-    return tf.function(warp, jit_compile=True)
+def _compiled(*, is_native: bool) -> Any:
+    return tf.function(functools.partial(warp, is_native=is_native), jit_compile=True)
 
 
-def _warp(
-    scores: np.ndarray,
-    options: Sequence[dict[str, Any]],
-    min_kept: Sequence[int] = (1,) * ROWS,
-    active: Sequence[bool] = (True,) * ROWS,
-) -> np.ndarray:
-    records = [Options.of(max_new_tokens=1, **row) for row in options]
-    return (
-        _compiled()(
+@pytest.fixture
+def warped(is_native: bool) -> Warp:
+    """Warps with XLA's operations, or with the native kernels."""
+
+    def compute(
+        scores: np.ndarray,
+        options: Sequence[dict[str, Any]],
+        min_kept: Sequence[int] = (1,) * ROWS,
+        applies: Sequence[bool] = (True,) * ROWS,
+    ) -> np.ndarray:
+        records = [Options.of(max_new_tokens=1, **row) for row in options]
+        result: np.ndarray = _compiled(is_native=is_native)(
             tf.constant(scores, tf.float32),
             tf.nest.map_structure(lambda *fields: tf.concat(fields, 0), *records),
             tf.constant(min_kept, tf.int32),
-            tf.constant(active),
-        )
-    ).numpy()
+            tf.constant(applies),
+        ).numpy()
+        return result
+
+    return compute
 
 
-def _one(scores: Sequence[float], min_kept: int = 1, **options: Any) -> list[float]:
+def _one(warped: Warp, scores: Sequence[float], min_kept: int = 1, **options: Any) -> list[float]:
     """Warps a short row, padded with tokens that cannot be chosen."""
     row = [*scores, *[NEVER] * (VOCAB_SIZES[0] - len(scores))]
     table = np.zeros([ROWS, VOCAB_SIZES[0]])
     table[0] = row
-    found = _warp(table, [options, *[{}] * (ROWS - 1)], [min_kept] * ROWS)[0]
+    found = warped(table, [options, *[{}] * (ROWS - 1)], [min_kept] * ROWS)[0]
     return found[: len(scores)].tolist()
 
 
@@ -129,15 +139,15 @@ KINDS: list[tuple[str, list[Any], Callable[..., np.ndarray]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "values", "reference"), KINDS, ids=[kind[0] for kind in KINDS])
+@pytest.mark.parametrize("kind", KINDS, ids=[kind[0] for kind in KINDS])
 @pytest.mark.parametrize("vocab_size", VOCAB_SIZES)
 def test_warpers_keep_the_same_tokens_as_the_reference(
+    warped: Warp,
     vocab_size: int,
-    name: str,
-    values: list[Any],
-    reference: Callable[..., np.ndarray],
+    kind: tuple[str, list[Any], Callable[..., np.ndarray]],
     rng: random.Random,
 ) -> None:
+    name, values, reference = kind
     numbers = np.random.default_rng(rng.getrandbits(32))
     for _ in range(TABLES):
         scores = _scores(numbers, vocab_size)
@@ -145,7 +155,7 @@ def test_warpers_keep_the_same_tokens_as_the_reference(
             {name: rng.choice(values), "temperature": rng.choice([0.5, 1.0, 2.0])} for _ in scores
         ]
         min_kept_counts = [rng.choice([1, 1, 2, 3, 9]) for _ in scores]
-        found = _warp(scores, options, min_kept_counts)
+        found = warped(scores, options, min_kept_counts)
         for row, option, min_kept, left in zip(
             scores, options, min_kept_counts, found, strict=True
         ):
@@ -164,31 +174,33 @@ def _mixed(rng: random.Random) -> dict[str, Any]:
     return options | {"temperature": rng.choice([0.5, 1.0, 2.0])}
 
 
-def test_warpers_apply_in_order(rng: random.Random) -> None:
+def test_warpers_apply_in_order(warped: Warp, rng: random.Random) -> None:
     scores = _scores(np.random.default_rng(rng.getrandbits(32)), VOCAB_SIZES[1])
     options = [_mixed(rng) for _ in scores]
     min_kept = [rng.choice([1, 2, 9]) for _ in scores]
     expected = scores
     for name in ("temperature", *(kind[0] for kind in KINDS)):
         only = [{name: row[name]} if name in row else {} for row in options]
-        expected = _warp(expected, only, min_kept)
-    np.testing.assert_array_equal(_warp(scores, options, min_kept), expected)
+        expected = warped(expected, only, min_kept)
+    np.testing.assert_array_equal(warped(scores, options, min_kept), expected)
 
 
-def test_each_row_is_independent_of_the_others(rng: random.Random) -> None:
+def test_each_row_is_independent_of_the_others(warped: Warp, rng: random.Random) -> None:
     scores = _scores(np.random.default_rng(rng.getrandbits(32)), VOCAB_SIZES[1])
     options = [_mixed(rng) for _ in scores]
-    together = _warp(scores, options)
+    together = warped(scores, options)
     for index in range(ROWS):
-        others = [{} if row != index else options[row] for row in range(ROWS)]
-        active = [row == index for row in range(ROWS)]
-        np.testing.assert_array_equal(_warp(scores, others, active=active)[index], together[index])
+        others = [{"temperature": 3.0} if row != index else options[row] for row in range(ROWS)]
+        applies = [row == index for row in range(ROWS)]
+        np.testing.assert_array_equal(
+            warped(scores, others, applies=applies)[index], together[index]
+        )
 
 
-def test_without_options_scores_stay_as_they_are(rng: random.Random) -> None:
+def test_without_options_scores_stay_as_they_are(warped: Warp, rng: random.Random) -> None:
     scores = _scores(np.random.default_rng(rng.getrandbits(32)), VOCAB_SIZES[0])
-    np.testing.assert_array_equal(_warp(scores, [{}] * ROWS), scores)
-    company = _warp(scores, [{"top_k": 1}, *[{}] * (ROWS - 1)])
+    np.testing.assert_array_equal(warped(scores, [{}] * ROWS), scores)
+    company = warped(scores, [{"top_k": 1}, *[{}] * (ROWS - 1)])
     np.testing.assert_array_equal(company[1:], scores[1:])
 
 
@@ -198,12 +210,12 @@ def test_without_options_scores_stay_as_they_are(rng: random.Random) -> None:
 HALVES = (np.log([0.5, 0.25, 0.125, 0.125]) + 3).tolist()
 
 
-def _left(scores: Sequence[float], **options: Any) -> list[int]:
-    return [token for token, score in enumerate(_one(scores, **options)) if score > NEVER]
+def _left(warped: Warp, scores: Sequence[float], **options: Any) -> list[int]:
+    return [token for token, score in enumerate(_one(warped, scores, **options)) if score > NEVER]
 
 
-def test_temperature_divides() -> None:
-    assert _one([1.0, -2.0, 0.0], temperature=0.5) == [2.0, -4.0, 0.0]
+def test_temperature_divides(warped: Warp) -> None:
+    assert _one(warped, [1.0, -2.0, 0.0], temperature=0.5) == [2.0, -4.0, 0.0]
 
 
 @pytest.mark.parametrize(
@@ -235,38 +247,38 @@ def test_temperature_divides() -> None:
         ({"temperature": 0.5, "top_p": 0.72}, [0]),  # 16/22 instead of 1/2
     ],
 )
-def test_a_small_distribution(options: dict[str, Any], left: list[int]) -> None:
-    assert _left(HALVES, **options) == left
+def test_a_small_distribution(warped: Warp, options: dict[str, Any], left: list[int]) -> None:
+    assert _left(warped, HALVES, **options) == left
 
 
 @pytest.mark.parametrize(
     "option",
     [{"top_k": 1}, {"top_p": 1e-9}, {"min_p": 1.0}, {"epsilon_cutoff": 0.9}, {"eta_cutoff": 0.9}],
 )
-def test_the_minimum_number_of_tokens_is_kept(option: dict[str, Any]) -> None:
-    assert _left(HALVES, **option) == [0]
-    assert _left(HALVES, min_kept=2, **option) == [0, 1]
-    assert _left(HALVES, min_kept=3, **option) == [0, 1, 2, 3]
+def test_the_minimum_number_of_tokens_is_kept(warped: Warp, option: dict[str, Any]) -> None:
+    assert _left(warped, HALVES, **option) == [0]
+    assert _left(warped, HALVES, min_kept=2, **option) == [0, 1]
+    assert _left(warped, HALVES, min_kept=3, **option) == [0, 1, 2, 3]
 
 
-def test_typical_sampling_keeps_at_least_the_most_typical_tokens() -> None:
-    assert _left(HALVES, min_kept=2, typical_p=1e-9) == [0, 1]
+def test_typical_sampling_keeps_at_least_the_most_typical_tokens(warped: Warp) -> None:
+    assert _left(warped, HALVES, min_kept=2, typical_p=1e-9) == [0, 1]
 
 
 @pytest.mark.parametrize(
     "option", [{"top_k": 3}, {"top_p": 0.5}, {"min_p": 0.9}, {"typical_p": 0.1}]
 )
-def test_tied_tokens_are_kept_together(option: dict[str, Any]) -> None:
-    assert _left([0.0] * 7, **option) == list(range(7))
+def test_tied_tokens_are_kept_together(warped: Warp, option: dict[str, Any]) -> None:
+    assert _left(warped, [0.0] * 7, **option) == list(range(7))
 
 
 @pytest.mark.parametrize(
     "option", [{"top_k": 3}, {"top_p": 0.9}, {"min_p": 0.1}, {"typical_p": 0.9}]
 )
-def test_the_only_possible_token_is_kept(option: dict[str, Any]) -> None:
-    assert _left([NEVER, -1.0, NEVER], min_kept=2, **option) == [1]
+def test_the_only_possible_token_is_kept(warped: Warp, option: dict[str, Any]) -> None:
+    assert _left(warped, [NEVER, -1.0, NEVER], min_kept=2, **option) == [1]
 
 
 @pytest.mark.parametrize("scores", [[0.0, -0.0, 2e-38, -2e-38], [1e30, -1e30, 3e38, -3e38]])
-def test_tiny_and_huge_scores_are_ordered(scores: list[float]) -> None:
-    assert _left(scores, top_k=1) == [int(np.argmax(scores))]
+def test_tiny_and_huge_scores_are_ordered(warped: Warp, scores: list[float]) -> None:
+    assert _left(warped, scores, top_k=1) == [int(np.argmax(scores))]

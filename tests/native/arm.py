@@ -18,7 +18,7 @@ FLAGS = ["-std=c++17", "-O3", "-ffp-contract=fast", "-Wall", "-Wextra", "-Werror
 # With dot products of bytes, and without: the kernels that each can run are tested.
 PROCESSORS = ("max", "cortex-a72")
 
-TEST = Path(__file__).with_name("kernels_test.cc")
+TESTS = [Path(__file__).with_name(name) for name in ("kernels_test.cc", "rows_test.cc")]
 
 
 def main() -> None:
@@ -38,10 +38,10 @@ def main() -> None:
         )  # fmt: skip
         print("==> Building its test", flush=True)
         # Nor what needs a GPU.
-        others = ("handlers.cc", "clock.cc", "clock_handlers.cc")
+        others = ("handlers.cc", "row_handlers.cc", "clock.cc", "clock_handlers.cc")
         without_xla = [source for source in sources if source.name not in others]
         subprocess.run(
-            [COMPILER, *FLAGS, "-static", "-pthread", f"-I{native}", TEST, *without_xla,
+            [COMPILER, *FLAGS, "-static", "-pthread", f"-I{native}", *TESTS, *without_xla,
              "-o", test],
             check=True,
         )  # fmt: skip

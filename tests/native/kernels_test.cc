@@ -7,15 +7,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <iterator>
 #include <limits>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <thread>
 #include <vector>
@@ -23,15 +20,17 @@
 #include "attend.h"
 #include "multiply.h"
 #include "parallel.h"
+#include "testing.h"
 #include "tokens.h"
 
 namespace {
 
+using testing::Floats;
+using testing::Threads;
+
 using shaperouter::Activation;
-using shaperouter::AddNorm;
 using shaperouter::Attention;
 using shaperouter::BlockCount;
-using shaperouter::Embedding;
 using shaperouter::kBlock;
 using shaperouter::kBlockBytes;
 using shaperouter::kGroup;
@@ -50,74 +49,7 @@ using shaperouter::QuadCount;
 using shaperouter::RowSize;
 using shaperouter::Task;
 using shaperouter::TextAttention;
-using shaperouter::TextSums;
 using shaperouter::WeightType;
-
-#define CHECK(condition)                                                      \
-  do {                                                                        \
-    if (!(condition)) {                                                       \
-      std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
-      std::exit(1);                                                           \
-    }                                                                         \
-  } while (false)
-
-// Floats that begin four bytes behind an address that vectors like.
-class Floats {
- public:
-  explicit Floats(size_t size) : memory_(new float[size + 1]), size_(size) {}
-  float* data() { return memory_.get() + 1; }
-  float& operator[](size_t index) { return data()[index]; }
-  size_t size() const { return size_; }
-
- private:
-  std::unique_ptr<float[]> memory_;
-  size_t size_;
-};
-
-class Threads {
- public:
-  explicit Threads(size_t count) {
-    for (size_t index = 0; index < count; ++index) threads_.emplace_back([this] { Run(); });
-  }
-  ~Threads() {
-    {
-      std::lock_guard lock(mutex_);
-      ended_ = true;
-    }
-    changed_.notify_all();
-    for (auto& thread : threads_) thread.join();
-  }
-  Pool pool() {
-    return {this, threads_.size(), [](void* handle, Task* task, void* data) {
-              auto* self = static_cast<Threads*>(handle);
-              {
-                std::lock_guard lock(self->mutex_);
-                self->tasks_.push_back({task, data});
-              }
-              self->changed_.notify_one();
-              return true;
-            }};
-  }
-
- private:
-  void Run() {
-    for (;;) {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return ended_ || !tasks_.empty(); });
-      if (tasks_.empty()) return;
-      const auto [task, data] = tasks_.front();
-      tasks_.pop_front();
-      lock.unlock();
-      task(data);
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::pair<Task*, void*>> tasks_;
-  bool ended_ = false;
-  std::vector<std::thread> threads_;
-};
 
 // A pool that has no thread for anything.
 constexpr Pool kNoThreads = {nullptr, 4, [](void*, Task*, void*) { return false; }};
@@ -721,57 +653,6 @@ void TextsOfEveryLength(const Kernels& kernels, const Pool& pool) {
   }
 }
 
-void NormsOfEveryWidth(const Kernels& kernels, const Pool& pool) {
-  constexpr size_t kRows = 9;
-  for (size_t width = 1; width <= 70; ++width) {
-    Floats x(kRows * width), y(kRows * width), gain(width), bias(width), out(kRows * width);
-    std::mt19937 random(static_cast<unsigned>(width));
-    std::uniform_real_distribution<float> number(-1, 1);
-    for (Floats* floats : {&x, &y, &gain, &bias}) {
-      for (size_t at = 0; at < floats->size(); ++at) (*floats)[at] = number(random);
-    }
-    const AddNorm norm = {kRows,       width,       x.data(), y.data(),
-                          gain.data(), bias.data(), 0.01f,    out.data()};
-    AddAndNorm(norm, kernels, pool);
-    // The same from tables: one has the rows of x, the other those of y.
-    std::vector<int32_t> ids;
-    for (int32_t row = 0; row < static_cast<int32_t>(kRows); ++row) ids.push_back(row);
-    Floats embedded(kRows * width), total(width);
-    const Embedding embedding = {kRows,
-                                 width,
-                                 {x.data(), y.data(), nullptr},
-                                 {kRows, kRows, 0},
-                                 {ids.data(), ids.data(), nullptr},
-                                 gain.data(),
-                                 bias.data(),
-                                 0.01f,
-                                 embedded.data()};
-    EmbedTokens(embedding, kernels, pool);
-    CHECK(std::memcmp(embedded.data(), out.data(), kRows * width * sizeof(float)) == 0);
-    const int32_t starts[] = {0, kRows};
-    SumTokens(TextSums{1, width, x.data(), starts, total.data()}, kernels, pool);
-    for (size_t at = 0; at < width; ++at) {
-      float sum = 0;
-      for (size_t row = 0; row < kRows; ++row) sum += x[row * width + at];
-      CHECK(sum == total[at]);
-    }
-    for (size_t row = 0; row < kRows; ++row) {
-      double mean = 0, variance = 0;
-      const auto sum = [&](size_t at) {
-        return static_cast<double>(x[row * width + at]) + y[row * width + at];
-      };
-      for (size_t at = 0; at < width; ++at) mean += sum(at) / static_cast<double>(width);
-      for (size_t at = 0; at < width; ++at) {
-        variance += (sum(at) - mean) * (sum(at) - mean) / static_cast<double>(width);
-      }
-      for (size_t at = 0; at < width; ++at) {
-        const double normed = (sum(at) - mean) / std::sqrt(variance + norm.epsilon);
-        CHECK(std::abs(out[row * width + at] - (normed * gain[at] + bias[at])) <= 2e-5);
-      }
-    }
-  }
-}
-
 }  // namespace
 
 int main() {
@@ -786,7 +667,7 @@ int main() {
     ManyRows(kernels, kNoThreads);
     EveryNumberOfQueries(kernels, two.pool());
     TextsOfEveryLength(kernels, two.pool());
-    NormsOfEveryWidth(kernels, two.pool());
+    testing::TestRows(kernels, two.pool());
     RowsDoNotDependOnOthers(kernels, two.pool());
     QueriesDoNotDependOnOthers(kernels, two.pool());
     ActivationsAreExact(kernels, two.pool());

@@ -20,12 +20,14 @@ negative length penalty, finished sequences score lower than that and unfinished
 import tensorflow as tf
 
 from shaperouter_service.decoding.constraints import Constraints
+from shaperouter_service.decoding.hypotheses import per_hypothesis
 from shaperouter_service.decoding.ngrams import extend_matches
 from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.processors import process
-from shaperouter_service.decoding.randomness import gumbel
+from shaperouter_service.decoding.randomness import perturb
 from shaperouter_service.decoding.search import Logprobs, Search, append, is_end
-from shaperouter_service.decoding.state import LOWEST, Beams, SourceTokens, State
+from shaperouter_service.decoding.softmax import Softmax
+from shaperouter_service.decoding.state import LOWEST, Beams, State
 from shaperouter_service.decoding.warpers import warp
 from shaperouter_service.generation.limits import MAX_EOS_TOKENS
 from shaperouter_service.generation.option import NO_TOKEN, EarlyStopping
@@ -34,13 +36,15 @@ from shaperouter_service.generation.option import NO_TOKEN, EarlyStopping
 class BeamSearch(Search):
     """Beam search; rows may use fewer than B beams."""
 
-    def __init__(self, stopping: tf.Tensor) -> None:
+    def __init__(self, stopping: tf.Tensor, *, is_native: bool) -> None:
         """Sets the tokens that complete stop strings.
 
         Args:
             stopping: [R, B, ceil(V / 8)] uint8, a bit for each token, lowest first: whether it
                 completes a stop string of its row after that hypothesis.
+            is_native: Whether the native kernels compute softmax, truncation and noise, or XLA.
         """
+        super().__init__(is_native=is_native)
         self._stopping = stopping
 
     def advance(
@@ -60,11 +64,11 @@ class BeamSearch(Search):
         lengths, generated = state.lengths, state.lengths + 1 - state.prompt_lengths
 
         # 1. and 2.
-        logprobs = tf.nn.log_softmax(logits)
+        logprobs = self._log_softmax(logits)
         scores = self._processed(logprobs, state, options, constraints, active)
         if options.transcript:
             # Normalize over the allowed tokens: a transcript's rules often leave little mass.
-            scores = tf.nn.log_softmax(scores)
+            scores = self._log_softmax(scores)
         scores += before.scores[..., tf.newaxis]
         scores, flat, is_candidate = self._candidates(
             tf.where(used[..., tf.newaxis], scores, LOWEST), lengths, options, active
@@ -163,8 +167,11 @@ class BeamSearch(Search):
         found = tf.gather(flat, parent * size + new // 8, batch_dims=1)
         return tf.bitwise.right_shift(found, tf.cast(new % 8, tf.uint8)) % 2 == 1
 
-    @staticmethod
+    def _log_softmax(self, scores: tf.Tensor) -> tf.Tensor:
+        return Softmax.of(scores, is_native=self.is_native).logprobs(scores)
+
     def _processed(
+        self,
         logprobs: tf.Tensor,
         state: State,
         options: Options,
@@ -173,28 +180,27 @@ class BeamSearch(Search):
     ) -> tf.Tensor:
         """Processes and, where sampled, warps each hypothesis' log-probabilities [R, B, V]."""
         rows, beams, vocab_size = logprobs.shape
-        each = options.repeat(beams)
-        active = tf.repeat(active, beams)
+        each = options.per_hypothesis(beams)
+        active = per_hypothesis(active, beams)
         scores = process(
             tf.reshape(logprobs, [rows * beams, vocab_size]),
             tf.reshape(state.tokens, [rows * beams, -1]),
-            tf.repeat(state.lengths, beams),
-            tf.repeat(state.prompt_lengths, beams),
+            per_hypothesis(state.lengths, beams),
+            per_hypothesis(state.prompt_lengths, beams),
             tf.reshape(state.matches, [rows * beams, -1]),
-            source=_per_hypothesis(state.source, beams),
-            source_lengths=state.source and tf.repeat(state.source_lengths, beams),
+            source=state.source and state.source.per_hypothesis(beams),
+            source_lengths=state.source and per_hypothesis(state.source_lengths, beams),
             options=each,
             constraints=constraints and constraints.per_hypothesis(),
             active=active,
+            is_native=self.is_native,
         )
         sampled = each.do_sample & active
         # Truncation must leave a token that does not end, besides all end tokens.
         min_kept = tf.maximum(2, 1 + _count_ends(each))
 
         def warped() -> tf.Tensor:
-            return tf.where(
-                each.do_sample[:, tf.newaxis], warp(scores, each, min_kept, sampled), scores
-            )
+            return warp(scores, each, min_kept, sampled, is_native=self.is_native)
 
         scores = tf.cond(tf.reduce_any(sampled), warped, lambda: scores)
         return tf.reshape(scores, [rows, beams, vocab_size])
@@ -213,9 +219,8 @@ class BeamSearch(Search):
             lengths = tf.maximum(lengths - tf.cast(has_end, tf.int32), 1)
         return _per_length(scores, lengths, options)
 
-    @staticmethod
     def _candidates(
-        scores: tf.Tensor, positions: tf.Tensor, options: Options, active: tf.Tensor
+        self, scores: tf.Tensor, positions: tf.Tensor, options: Options, active: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Selects or draws candidates from all continuations.
 
@@ -232,30 +237,20 @@ class BeamSearch(Search):
         rows, beams, vocab_size = scores.shape
         scores = tf.reshape(scores, [rows, beams * vocab_size])
 
+        applies = options.do_sample & active
+
         def perturbed() -> tf.Tensor:
             # The K largest of log-probabilities plus Gumbel noise are a sample of K without
             # replacement, in the order of drawing (Kool et al. 2019).
-            noise = gumbel(options.seed, positions, scores.shape[1])
-            return tf.where(options.do_sample[:, tf.newaxis], scores + noise, scores)
+            return perturb(scores, options.seed, positions, applies, is_native=self.is_native)
 
-        samples = tf.reduce_any(options.do_sample & active)
-        keys = tf.cond(samples, perturbed, lambda: scores)
+        keys = tf.cond(tf.reduce_any(applies), perturbed, lambda: scores)
         max_candidates = min(beams * vocab_size, beams * (1 + MAX_EOS_TOKENS))
         _, flat = tf.math.top_k(keys, max_candidates)
         candidates = options.num_beams * tf.maximum(2, 1 + _count_ends(options))
         is_candidate = tf.range(max_candidates) < candidates[:, tf.newaxis]
         found = tf.gather(scores, flat, batch_dims=1)
         return tf.where(is_candidate, found, LOWEST), flat, is_candidate
-
-
-def _per_hypothesis(source: SourceTokens | tuple[()], beams: int) -> SourceTokens | tuple[()]:
-    """Returns the sources of R * B hypotheses, with matches of [R * B, S]."""
-    if not source:
-        return ()
-    return SourceTokens(
-        tokens=tf.repeat(source.tokens, beams, 0),
-        matches=tf.reshape(source.matches, [-1, source.tokens.shape[1]]),
-    )
 
 
 def _per_length(scores: tf.Tensor, lengths: tf.Tensor, options: Options) -> tf.Tensor:

@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from shaperouter_service.decoding.hypotheses import per_hypothesis
+from shaperouter_service.decoding.softmax import Softmax
+
 
 class Constraints(NamedTuple):
     """What may follow in R rows.
@@ -33,11 +36,18 @@ class Constraints(NamedTuple):
     def per_hypothesis(self) -> "Constraints":
         """The constraints of R * B hypotheses: [R * B] and [R * B, ceil(V / 8)]."""
         _, beams, size = self.allowed.shape
-        return Constraints(tf.repeat(self.applies, beams), tf.reshape(self.allowed, [-1, size]))
+        return Constraints(
+            per_hypothesis(self.applies, beams), tf.reshape(self.allowed, [-1, size])
+        )
 
 
 def constrain(
-    scores: tf.Tensor, unprocessed: tf.Tensor, constraints: Constraints, active: tf.Tensor
+    scores: tf.Tensor,
+    unprocessed: tf.Tensor,
+    constraints: Constraints,
+    active: tf.Tensor,
+    *,
+    is_native: bool,
 ) -> tf.Tensor:
     """Rules out tokens that may not follow.
 
@@ -49,6 +59,7 @@ def constrain(
         unprocessed: [R, V] float32, the scores before penalties and bans.
         constraints: Constraints of R rows, one hypothesis each.
         active: [R] bool; if no active row has a constraint, nothing is computed.
+        is_native: Whether the native kernels look for the largest score, or XLA.
 
     Returns:
         [R, V] float32.
@@ -60,7 +71,7 @@ def constrain(
         is_set = tf.bitwise.bitwise_and(constraints.allowed[..., tf.newaxis], bits) != 0
         allowed = tf.reshape(is_set, [rows, -1])[:, :vocab_size]
         kept = tf.where(allowed, scores, -float("inf"))
-        is_empty = tf.reduce_max(kept, axis=-1, keepdims=True) == -float("inf")
+        is_empty = Softmax.of(kept, is_native=is_native).largest == -float("inf")
         kept = tf.where(is_empty & allowed, unprocessed, kept)
         return tf.where(constraints.applies[:, tf.newaxis], kept, scores)
 

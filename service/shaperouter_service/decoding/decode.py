@@ -248,9 +248,14 @@ class DecodeProgram(Program):
 
     def _body(self, inputs: Inputs, handles: Sequence[tf.Tensor]) -> Outputs:
         """Advances the rows."""
-        search: Search = Sampling() if self.beams == 1 else BeamSearch(inputs.stopping)
         # Read outside the loop, so that the weights are constants in it.
         weights = self.model.weights.read()
+        is_native = weights.is_packed
+        search: Search = (
+            Sampling(is_native=is_native)
+            if self.beams == 1
+            else BeamSearch(inputs.stopping, is_native=is_native)
+        )
         written = len(self._token_shapes)
         source = None
         if self.source_length:
@@ -365,7 +370,7 @@ class DecodeProgram(Program):
             logits, values = tf.cond(
                 begins, lambda: (from_prefill(), values), lambda: forward(values)
             )
-        state = _with_no_speech(state, logits, options, alive)
+        state = _with_no_speech(state, logits, options, alive, is_native=weights.is_packed)
         after, new = search.advance(logits, state, options, alive, inputs.constraints)
         if self.checks_proposals:
             tokens = tf.gather(after.tokens[:, 0], state.lengths, batch_dims=1)
@@ -440,14 +445,18 @@ def _number(steps: int) -> tf.Tensor:
     return tf.constant(steps)
 
 
-def _with_no_speech(state: State, logits: tf.Tensor, options: Options, alive: tf.Tensor) -> State:
+def _with_no_speech(
+    state: State, logits: tf.Tensor, options: Options, alive: tf.Tensor, *, is_native: bool
+) -> State:
     """Records the probability that nobody speaks, for rows where this step computes it."""
     rules = options.transcript
     if not rules:
         return state
     reads = reads_no_speech(rules, state.lengths - 1, 1, alive)
     # All hypotheses are equal at the end of a prompt.
-    found = no_speech_probability(state.no_speech, reads, rules, lambda: logits[:, 0])
+    found = no_speech_probability(
+        state.no_speech, reads, rules, lambda: logits[:, 0], is_native=is_native
+    )
     return state._replace(no_speech=found)
 
 

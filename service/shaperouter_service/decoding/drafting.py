@@ -123,7 +123,7 @@ def draft(
         last = tf.minimum(places.firsts + ahead, hidden.shape[0] - 1)
         logits = family.logits(weights, tf.gather(hidden[:, 0], last))[:, :vocab_size]
         is_next = drafts & (ahead + 1 == unread)
-        new = choose(logits, lengths + counts, options, is_next)
+        new = choose(logits, lengths + counts, options, is_next, is_native=True)
         here = (tf.range(MAX_PROPOSALS) == counts[:, tf.newaxis]) & is_next[:, tf.newaxis]
         return _Loop(
             passes=passes + 1,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from shaperouter_service.decoding.options import TranscriptRules
+from shaperouter_service.decoding.softmax import Softmax
 from shaperouter_service.generation.option import NO_TOKEN
 
 
@@ -35,6 +36,8 @@ def no_speech_probability(
     reads: tf.Tensor,
     rules: TranscriptRules,
     logits: Callable[[], tf.Tensor],
+    *,
+    is_native: bool,
 ) -> tf.Tensor:
     """Computes the probability that nobody speaks, for the rows in `reads`.
 
@@ -44,14 +47,16 @@ def no_speech_probability(
         rules: The rules of R rows.
         logits: Computes the logits after the token, [R, V] float32; called in a branch that is
             skipped if no row needs it.
+        is_native: Whether the native kernels compute softmax, or XLA.
 
     Returns:
         [R] float32.
     """
 
     def compute() -> tf.Tensor:
-        probabilities = tf.nn.softmax(logits())
+        after = logits()
+        logprobs = Softmax.of(after, is_native=is_native).logprobs(after)
         token = tf.maximum(rules.no_speech_token, 0)
-        return tf.where(reads, tf.gather(probabilities, token, batch_dims=1), known)
+        return tf.where(reads, tf.exp(tf.gather(logprobs, token, batch_dims=1)), known)
 
     return tf.cond(tf.reduce_any(reads), compute, lambda: known)

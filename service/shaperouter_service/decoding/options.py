@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from shaperouter_service.decoding.hypotheses import per_hypothesis
 from shaperouter_service.generation.limits import (
     MAX_BEGIN_SUPPRESSED,
     MAX_BIAS_TOKENS,
@@ -141,11 +142,9 @@ class Options(_Record):
         )
         return specs
 
-    def repeat(self, beams: int) -> "Options":
+    def per_hypothesis(self, beams: int) -> "Options":
         """Repeats each of the R rows `beams` times: [R * B]."""
-        if beams == 1:
-            return self
-        repeated: Options = tf.nest.map_structure(lambda field: tf.repeat(field, beams, 0), self)
+        repeated: Options = tf.nest.map_structure(lambda field: per_hypothesis(field, beams), self)
         return repeated
 
 

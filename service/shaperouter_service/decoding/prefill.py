@@ -301,7 +301,11 @@ class PrefillProgram(Program):
                 reads = reads_no_speech(rules, start, size, active)
                 reads &= rules.no_speech_position < lengths
                 probability = no_speech_probability(
-                    outputs.no_speech, reads, rules, lambda: logits_after(rules.no_speech_position)
+                    outputs.no_speech,
+                    reads,
+                    rules,
+                    lambda: logits_after(rules.no_speech_position),
+                    is_native=weights.is_packed,
                 )
                 outputs = outputs._replace(no_speech=probability)
             if self.scores:
@@ -310,6 +314,7 @@ class PrefillProgram(Program):
                     inputs.next_tokens,
                     count=tf.reduce_max(tf.where(active, lengths, 0)) - start,
                     likeliest=inputs.likeliest,
+                    is_native=weights.is_packed,
                     logits=lambda hidden: family.logits(weights, hidden),
                 )
                 outputs = outputs._replace(logprobs=logprobs)

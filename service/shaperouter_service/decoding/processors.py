@@ -27,6 +27,7 @@ def process(
     options: Options,
     constraints: Constraints | tuple[()] = (),
     active: tf.Tensor,
+    is_native: bool,
 ) -> tf.Tensor:
     """Applies all processors, in order.
 
@@ -41,6 +42,7 @@ def process(
         options: Options of R rows.
         constraints: What may follow; empty for models that transcribe.
         active: [R] bool; a processor that no active row uses is skipped.
+        is_native: See `constrain`.
 
     Returns:
         [R, V] float32.
@@ -81,6 +83,7 @@ def process(
             scores,
             constraints._replace(applies=constraints.applies & is_free),
             active,
+            is_native=is_native,
         )
     if not options.transcript:
         return result

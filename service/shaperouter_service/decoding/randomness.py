@@ -6,6 +6,8 @@ in any batch, graph or chunk, so another worker can continue its generation.
 
 import tensorflow as tf
 
+from shaperouter_service import kernels
+
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 
@@ -34,6 +36,32 @@ def threefry2x32(
         x += schedule[(group + 1) % 3]
         y += schedule[(group + 2) % 3] + tf.constant(group + 1, tf.uint32)
     return x, y
+
+
+def perturb(
+    scores: tf.Tensor,
+    seed: tf.Tensor,
+    positions: tf.Tensor,
+    applies: tf.Tensor,
+    *,
+    is_native: bool,
+) -> tf.Tensor:
+    """Adds standard Gumbel noise: the largest results are a sample (Gumbel-max trick).
+
+    Args:
+        scores: [R, V] float32, log-probabilities but for a constant.
+        seed: [R, 2] uint32.
+        positions: [R] int32, position in the sequence that the token is chosen for.
+        applies: [R] bool; other rows stay as they are.
+        is_native: Whether the native kernels compute it, or XLA.
+
+    Returns:
+        [R, V] float32.
+    """
+    if is_native:
+        return kernels.perturb(scores, applies, seed, positions)
+    perturbed = scores + gumbel(seed, positions, scores.shape[1])
+    return tf.where(applies[:, tf.newaxis], perturbed, scores)
 
 
 def gumbel(seed: tf.Tensor, positions: tf.Tensor, vocab_size: int) -> tf.Tensor:

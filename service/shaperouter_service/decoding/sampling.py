@@ -6,7 +6,7 @@ from shaperouter_service.decoding.constraints import Constraints
 from shaperouter_service.decoding.ngrams import extend_matches
 from shaperouter_service.decoding.options import Options
 from shaperouter_service.decoding.processors import process
-from shaperouter_service.decoding.randomness import gumbel
+from shaperouter_service.decoding.randomness import perturb
 from shaperouter_service.decoding.search import Logprobs, Search, append, is_end
 from shaperouter_service.decoding.state import State
 from shaperouter_service.decoding.warpers import warp
@@ -38,8 +38,9 @@ class Sampling(Search):
             options=options,
             constraints=constraints and constraints.per_hypothesis(),
             active=active,
+            is_native=self.is_native,
         )
-        new = choose(scores, lengths, options, active)
+        new = choose(scores, lengths, options, active, is_native=self.is_native)
         remaining = tf.where(is_end(new, options), 0, state.remaining - 1)
         after = state._replace(
             tokens=append(state.tokens, lengths, new[:, tf.newaxis]),
@@ -52,9 +53,8 @@ class Sampling(Search):
         reported = scores if options.transcript else logits
         return after, self._logprobs(reported, new, options, active)
 
-    @staticmethod
     def _logprobs(
-        logits: tf.Tensor, new: tf.Tensor, options: Options, active: tf.Tensor
+        self, logits: tf.Tensor, new: tf.Tensor, options: Options, active: tf.Tensor
     ) -> Logprobs:
         rows = logits.shape[0]
 
@@ -62,14 +62,19 @@ class Sampling(Search):
 
         def computed() -> Logprobs:
             wants_others = tf.reduce_any((options.logprobs > 0) & active)
-            return Logprobs.of(logits, new, likeliest=wants_others)
+            return Logprobs.of(logits, new, likeliest=wants_others, is_native=self.is_native)
 
         wanted = tf.reduce_any((options.logprobs >= 0) & active)
         return Logprobs(*tf.cond(wanted, computed, lambda: none))
 
 
 def choose(
-    scores: tf.Tensor, positions: tf.Tensor, options: Options, active: tf.Tensor
+    scores: tf.Tensor,
+    positions: tf.Tensor,
+    options: Options,
+    active: tf.Tensor,
+    *,
+    is_native: bool,
 ) -> tf.Tensor:
     """Chooses the likeliest token of each row, or a sample.
 
@@ -78,17 +83,17 @@ def choose(
         positions: [R] int32, the positions that tokens are chosen for.
         options: Options of R rows.
         active: [R] bool; the results of other rows are undefined.
+        is_native: Whether the native kernels compute softmax, truncation and noise, or XLA.
 
     Returns:
         [R] int32.
     """
+    applies = options.do_sample & active
 
     def sampled() -> tf.Tensor:
-        warped = warp(scores, options, 1, active & options.do_sample)
-        # The largest of logits plus Gumbel noise is a sample (Gumbel-max trick).
-        perturbed = warped + gumbel(options.seed, positions, scores.shape[1])
-        return tf.where(options.do_sample[:, tf.newaxis], perturbed, scores)
+        warped = warp(scores, options, 1, applies, is_native=is_native)
+        return perturb(warped, options.seed, positions, applies, is_native=is_native)
 
     # The noise costs as much as a step of the smallest models, so only sampling rows get it.
-    samples = tf.reduce_any(options.do_sample & active)
-    return tf.argmax(tf.cond(samples, sampled, lambda: scores), axis=-1, output_type=tf.int32)
+    keys = tf.cond(tf.reduce_any(applies), sampled, lambda: scores)
+    return tf.argmax(keys, axis=-1, output_type=tf.int32)

@@ -22,6 +22,7 @@ def token_logprobs(
     *,
     count: tf.Tensor,
     likeliest: tf.Tensor,
+    is_native: bool,
     logits: Callable[[tf.Tensor], tf.Tensor],
 ) -> Logprobs:
     """Computes the log-probabilities of tokens, each from the hidden state before it.
@@ -31,6 +32,7 @@ def token_logprobs(
         tokens: [R, P] int32.
         count: int32, how many of each row's tokens to compute at least; the others may be zero.
         likeliest: bool, whether to look for the likeliest tokens, too.
+        is_native: Whether the native kernels compute softmax, or XLA.
         logits: The head: [N, E] to [N, V] float32.
 
     Returns:
@@ -48,6 +50,7 @@ def token_logprobs(
             logits(tf.reshape(slice_hidden, [rows * width, size])),
             tf.reshape(slice_tokens, [-1]),
             likeliest=likeliest,
+            is_native=is_native,
         )
 
         def write(whole: tf.Tensor, part: tf.Tensor) -> tf.Tensor:

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from shaperouter_service.decoding.constraints import Constraints
 from shaperouter_service.decoding.options import Options
+from shaperouter_service.decoding.softmax import Softmax
 from shaperouter_service.decoding.state import State
 from shaperouter_service.generation.limits import MAX_TOP_LOGPROBS
 from shaperouter_service.generation.option import NO_TOKEN
@@ -43,15 +44,18 @@ class Logprobs(NamedTuple):
         return zeros
 
     @classmethod
-    def of(cls, logits: tf.Tensor, chosen: tf.Tensor, *, likeliest: tf.Tensor) -> "Logprobs":
+    def of(
+        cls, logits: tf.Tensor, chosen: tf.Tensor, *, likeliest: tf.Tensor, is_native: bool
+    ) -> "Logprobs":
         """Computes log-probabilities.
 
         Args:
             logits: [R, V] float32.
             chosen: [R] int32, the tokens.
             likeliest: bool, whether to look for the likeliest tokens, too.
+            is_native: Whether the native kernels compute softmax, or XLA.
         """
-        logprobs = tf.nn.log_softmax(logits)
+        logprobs = Softmax.of(logits, is_native=is_native).logprobs(logits)
         none = cls.none(logits.shape[0])
 
         def find() -> tuple[tf.Tensor, tf.Tensor]:
@@ -66,7 +70,15 @@ class Logprobs(NamedTuple):
 
 
 class Search(abc.ABC):
-    """Advances every active row of a batch by one token, in pure functions of tensors."""
+    """Advances every active row of a batch by one token, in pure functions of tensors.
+
+    Attributes:
+        is_native: Whether the native kernels compute softmax, truncation and noise, or XLA.
+    """
+
+    def __init__(self, *, is_native: bool) -> None:
+        """Chooses between the kernels and XLA."""
+        self.is_native = is_native
 
     @abc.abstractmethod
     def advance(

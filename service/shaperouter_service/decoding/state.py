@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from shaperouter_service.decoding.hypotheses import per_hypothesis
 from shaperouter_service.decoding.ngrams import extend_matches
 
 # Score of what must never be chosen. Transformers uses -1e9, but real scores can be lower: those of
@@ -63,6 +64,11 @@ class SourceTokens(NamedTuple):
         """Returns the state after new tokens [R, B] of hypotheses that had `matches`."""
         tokens = self.tokens[:, tf.newaxis]
         return self._replace(matches=extend_matches(matches, tokens, new))
+
+    def per_hypothesis(self, beams: int) -> "SourceTokens":
+        """Repeats each of the R sources for B hypotheses: [R * B, S] each."""
+        matches = tf.reshape(self.matches, [-1, self.tokens.shape[1]])
+        return SourceTokens(tokens=per_hypothesis(self.tokens, beams), matches=matches)
 
 
 class State(NamedTuple):

@@ -6,14 +6,21 @@ the vocabulary; here one bisection finds any threshold, for rows with different 
 
 import tensorflow as tf
 
+from shaperouter_service import kernels
 from shaperouter_service.decoding.options import Options
+from shaperouter_service.decoding.softmax import Softmax
 
 # The order of truncations.
 _TOP_K, _TOP_P, _MIN_P, _TYPICAL_P, _EPSILON, _ETA = range(6)
 
 
 def warp(
-    scores: tf.Tensor, options: Options, min_kept: tf.Tensor | int, active: tf.Tensor
+    scores: tf.Tensor,
+    options: Options,
+    min_kept: tf.Tensor | int,
+    applies: tf.Tensor,
+    *,
+    is_native: bool,
 ) -> tf.Tensor:
     """Applies temperature, and then all truncations, in order.
 
@@ -21,14 +28,36 @@ def warp(
         scores: [R, V] float32; logits, or values that differ from them by a constant.
         options: Options of R rows.
         min_kept: Minimum number of tokens that truncation leaves: an int, or [R] int32.
-        active: [R] bool; a truncation that no active row uses is skipped.
+        applies: [R] bool; other rows stay as they are.
+        is_native: Whether the native kernels compute it, or XLA.
 
     Returns:
         [R, V] float32, minus infinity where truncated.
     """
-    scores /= options.temperature[:, tf.newaxis]
+    min_kept = tf.broadcast_to(min_kept, [scores.shape[0]])
+    if is_native:
+        return kernels.truncate(
+            scores,
+            applies,
+            temperature=options.temperature,
+            top_k=options.top_k,
+            top_p=options.top_p,
+            min_p=options.min_p,
+            typical_p=options.typical_p,
+            epsilon_cutoff=options.epsilon_cutoff,
+            eta_cutoff=options.eta_cutoff,
+            min_kept=min_kept,
+        )
+    warped = _warp(scores / options.temperature[:, tf.newaxis], options, min_kept, applies)
+    return tf.where(applies[:, tf.newaxis], warped, scores)
+
+
+def _warp(
+    scores: tf.Tensor, options: Options, min_kept: tf.Tensor, applies: tf.Tensor
+) -> tf.Tensor:
+    """Applies all truncations by XLA's operations; the result of other rows is undefined."""
     vocab_size = scores.shape[1]
-    min_kept = tf.broadcast_to(tf.cast(min_kept, tf.float32), [scores.shape[0]])
+    min_kept = tf.cast(min_kept, tf.float32)
     # In order: which rows enable a truncation, and the mass that it leaves; `min_kept` where a
     # token's own probability decides.
     top_k = tf.cast(tf.minimum(options.top_k, vocab_size), tf.float32)
@@ -58,9 +87,14 @@ def warp(
         lambda kind, scores: (
             kind + 1,
             tf.cond(
-                tf.reduce_any(enabled[kind] & active),
+                tf.reduce_any(enabled[kind] & applies),
                 lambda: _truncate(
-                    scores, kind, enabled[kind], masses[kind], min_kept=min_kept, options=options
+                    scores,
+                    kind,
+                    enabled[kind],
+                    masses[kind],
+                    min_kept=min_kept,
+                    options=options,
                 ),
                 lambda: scores,
             ),
@@ -80,22 +114,20 @@ def _truncate(
     options: Options,
 ) -> tf.Tensor:
     """Applies one kind of truncation to the rows that ask for it."""
-    logprobs = tf.nn.log_softmax(scores)
-    probabilities = tf.exp(logprobs)
-    surprise = tf.where(probabilities > 0, -logprobs * probabilities, 0.0)
-    entropy = tf.reduce_sum(surprise, axis=-1, keepdims=True)
-    values = tf.where(kind == _TYPICAL_P, -tf.abs(-logprobs - entropy), scores)
+    softmax = Softmax.of(scores, is_native=False)
+    logprobs = softmax.logprobs(scores)
+    values = tf.where(kind == _TYPICAL_P, -tf.abs(-logprobs - softmax.entropy), scores)
     is_cut = (kind == _MIN_P) | (kind == _EPSILON) | (kind == _ETA)
     is_count = (kind == _TOP_K) | is_cut
-    weights = tf.where(is_count, tf.ones_like(scores), probabilities)
+    weights = tf.where(is_count, tf.ones_like(scores), tf.exp(logprobs))
     threshold = _threshold(values, weights, mass, min_kept)
     # A probability, or a share of the likeliest token's, is an offset from that token's logit.
     eta = options.eta_cutoff[:, tf.newaxis]
-    eta = tf.minimum(eta, tf.sqrt(eta) * tf.exp(-entropy))
+    eta = tf.minimum(eta, tf.sqrt(eta) * tf.exp(-softmax.entropy))
     cut = tf.where(kind == _ETA, eta, options.epsilon_cutoff[:, tf.newaxis])
-    cut /= tf.reduce_max(probabilities, axis=-1, keepdims=True)
+    cut /= tf.exp(-softmax.log_sum)
     cut = tf.where(kind == _MIN_P, options.min_p[:, tf.newaxis], cut)
-    cut = tf.reduce_max(scores, axis=-1, keepdims=True) + tf.math.log(cut)
+    cut = softmax.largest + tf.math.log(cut)
     threshold = tf.where(is_cut, tf.minimum(threshold, cut), threshold)
     return tf.where((values >= threshold) | ~enabled[:, tf.newaxis], scores, -float("inf"))
 

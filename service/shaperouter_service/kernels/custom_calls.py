@@ -17,8 +17,12 @@ from shaperouter_service.kernels.panels import BLOCK, GROUP, PAIR, QUAD, SCALED
 # Version of the XlaCallModule operation, which defines its arguments and attributes.
 _CALL_MODULE_VERSION = 9
 
-# Tables of `embed`; the same as kTables in native/tokens.h.
+# Tables of `embed`; the same as kTables in native/rows.h.
 _TABLES = 3
+
+# Numbers that the scratch memory of `truncate` is rounded up to; the same as kScratchUnit in
+# native/choice.h.
+_SCRATCH_UNIT = 16
 
 # Types of elements as StableHLO names them.
 _TYPES = {
@@ -199,31 +203,107 @@ def attend_tokens(
     )
 
 
-def add_norm(
+def norm(
     x: tf.Tensor,
-    y: tf.Tensor,
-    gain: tf.Tensor,
-    bias: tf.Tensor,
+    gain: tf.Tensor | None,
+    bias: tf.Tensor | None,
     epsilon: float,
     *,
+    added: tf.Tensor | None = None,
+    centered: bool = True,
     count: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Normalizes the rows of a sum (Ba et al. 2016).
+    """Normalizes rows, or the rows of a sum.
 
     Args:
         x: [M, E] float32.
-        y: [M, E] float32.
-        gain: [E] float32, factors of the normalized columns.
-        bias: [E] float32, added to them.
-        epsilon: Added to variances.
+        gain: [E] float32, factors of the normalized columns; None for 1.
+        bias: [E] float32, added to them; None for 0.
+        epsilon: Added to variances, or to mean squares.
+        added: [M, E] float32, added to `x` before that.
+        centered: Whether to compute a layer norm (Ba et al. 2016), or else an RMS norm (Zhang and
+            Sennrich 2019), which subtracts no mean.
         count: [1] int32, the number of rows to compute, from the first; None for all.
 
     Returns:
         [M, E] float32; rows that are not computed are undefined.
     """
-    out = [tf.TensorSpec(x.shape)]
-    operands = [x, y, gain, bias, _count_or_none(count)]
-    return _call("shaperouter_add_norm", operands, out, f"epsilon = {epsilon:.9e} : f32")
+    if added is None:
+        added = tf.zeros([0, x.shape[1]])
+    operands = [x, added, _or_none(gain), _or_none(bias), _count_or_none(count)]
+    attributes = f"centered = {str(centered).lower()}, epsilon = {epsilon:.9e} : f32"
+    return _call("shaperouter_norm", operands, [tf.TensorSpec(x.shape)], attributes)
+
+
+def softmax_sums(x: tf.Tensor) -> tf.Tensor:
+    """Sums up what the softmax of each row is computed from.
+
+    Args:
+        x: [M, V] float32.
+
+    Returns:
+        [M, 3] float32: the largest number of each row, the logarithm of the sum of the powers of e
+        by the differences from it, and the entropy of the softmax.
+    """
+    return _call("shaperouter_softmax_sums", [x], [tf.TensorSpec([x.shape[0], 3])])
+
+
+def truncate(
+    scores: tf.Tensor,
+    applies: tf.Tensor,
+    *,
+    temperature: tf.Tensor,
+    top_k: tf.Tensor,
+    top_p: tf.Tensor,
+    min_p: tf.Tensor,
+    typical_p: tf.Tensor,
+    epsilon_cutoff: tf.Tensor,
+    eta_cutoff: tf.Tensor,
+    min_kept: tf.Tensor,
+) -> tf.Tensor:
+    """Applies temperature and truncations; see `decoding.warpers`.
+
+    Args:
+        scores: [M, V] float32.
+        applies: [M] bool; other rows stay as they are.
+        temperature: [M] float32, and so are all others but `top_k` and `min_kept`.
+        top_k: [M] int32.
+        top_p: See above.
+        min_p: See above.
+        typical_p: See above.
+        epsilon_cutoff: See above.
+        eta_cutoff: See above.
+        min_kept: [M] int32, minimum number of tokens that a truncation leaves.
+
+    Returns:
+        [M, V] float32, minus infinity where truncated.
+    """
+    rows, width = scores.shape
+    # A truncation orders the tokens in memory of its own.
+    work = tf.TensorSpec([rows * 2 * math.ceil(width / _SCRATCH_UNIT) * _SCRATCH_UNIT])
+    operands = [
+        *(scores, applies, temperature, top_k, top_p, min_p, typical_p),
+        *(epsilon_cutoff, eta_cutoff, min_kept),
+    ]
+    return _call("shaperouter_truncate", operands, [tf.TensorSpec(scores.shape), work])
+
+
+def perturb(
+    scores: tf.Tensor, applies: tf.Tensor, seeds: tf.Tensor, positions: tf.Tensor
+) -> tf.Tensor:
+    """Adds Gumbel noise; see `decoding.randomness`.
+
+    Args:
+        scores: [M, V] float32.
+        applies: [M] bool; other rows stay as they are.
+        seeds: [M, 2] uint32.
+        positions: [M] int32.
+
+    Returns:
+        [M, V] float32.
+    """
+    operands = [scores, applies, seeds, positions]
+    return _call("shaperouter_perturb", operands, [tf.TensorSpec(scores.shape)])
 
 
 def embed(
@@ -235,7 +315,7 @@ def embed(
     *,
     count: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Looks up a row of each table, adds the rows up and normalizes the sums; see `add_norm`.
+    """Looks up a row of each table, adds the rows up and normalizes the sums; see `norm`.
 
     Args:
         tables: One to three of [N, E] float32.

@@ -7,7 +7,7 @@ import importlib.util
 from pathlib import Path
 
 # Version of the kernels' names, operands and layouts; the same number is in native/kernels.h.
-VERSION = 13
+VERSION = 14
 
 LIBRARY = Path(__file__).with_name("libshaperouter_kernels.so")
 # Suffix of the file beside it with its digest in hexadecimal. The digest is checked because a

@@ -26,7 +26,7 @@ def choose(choice: KernelsChoice) -> str | None:
         return require()
     except KernelsUnavailableError as error:
         log.warning(
-            "no native kernels: XLA computes products and attention",
+            "no native kernels: XLA computes everything",
             reason=str(error),
             effect="decoding takes twice as long or more, and there are no int8 or int4 weights",
             fix="install a C++17 compiler (g++), and then the service again (make setup)",

@@ -8,11 +8,12 @@ import tensorflow as tf
 
 from shaperouter_service.kernels.custom_calls import (
     Activation,
-    add_norm,
     attend,
     attend_tokens,
     linear,
     look_up,
+    norm,
+    softmax_sums,
 )
 from shaperouter_service.kernels.library import KernelsUnavailableError, register
 from shaperouter_service.kernels.panels import (
@@ -66,7 +67,7 @@ def require() -> str:
     try:
         found = _computed(x, bias, ids, panels)
         attended = _attended(query, keys, values, scores_bias)
-        of_text, normed = _of_text(projected, distances)
+        of_text, normed, rms, sums = _of_text(projected, distances)
     except tf.errors.OpError as error:
         raise KernelsUnavailableError(f"XLA can't run them: {error.message}") from error
     for dtype, of_type, results in zip(_TYPES, panels, found, strict=True):
@@ -93,6 +94,10 @@ def require() -> str:
         raise KernelsUnavailableError("attention of texts differs from the reference")
     if not _is_close(normed, _norm(2 * of_text)):
         raise KernelsUnavailableError("a layer norm differs from the reference")
+    if not _is_close(rms, of_text / np.sqrt((of_text**2).mean(-1, keepdims=True) + _EPSILON)):
+        raise KernelsUnavailableError("an RMS norm differs from the reference")
+    if not _is_close(sums, _softmax_sums(of_text)):
+        raise KernelsUnavailableError("a softmax differs from the reference")
     return name
 
 
@@ -190,6 +195,15 @@ def _norm(x: np.ndarray) -> np.ndarray:
     return normed
 
 
+def _softmax_sums(x: np.ndarray) -> np.ndarray:
+    """Computes largest numbers, logarithms of sums and entropies; see `softmax_sums`."""
+    largest = x.max(axis=-1)
+    off = x - largest[:, np.newaxis]
+    log_sum = np.log(np.exp(off).sum(axis=-1))
+    logprobs = off - log_sum[:, np.newaxis]
+    return np.stack([largest, log_sum, -(np.exp(logprobs) * logprobs).sum(axis=-1)], axis=-1)
+
+
 def _is_close(result: np.ndarray, reference: np.ndarray) -> bool:
     return np.allclose(result, reference, rtol=1e-5, atol=1e-5)
 
@@ -206,21 +220,22 @@ def _attended(
     return result
 
 
-def _of_text(projected: np.ndarray, biases: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Attends to all tokens of a text, and normalizes twice the result."""
+def _of_text(projected: np.ndarray, biases: np.ndarray) -> list[np.ndarray]:
+    """Attends to all tokens of a text, normalizes the result, and sums up its softmax."""
 
-    def compute(projected: tf.Tensor, biases: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def compute(projected: tf.Tensor, biases: tf.Tensor) -> list[tf.Tensor]:
         count, width = projected.shape[0], projected.shape[1] // 3
         starts, positions = tf.constant([0, count]), tf.range(count)
         context = attend_tokens(
             projected, starts, 1.0, heads=_HEADS, positions=positions, biases=biases
         )
         ones = tf.ones([width])
-        return context, add_norm(context, context, 2 * ones, ones, _EPSILON)
+        normed = norm(context, 2 * ones, ones, _EPSILON, added=context)
+        rms = norm(context, None, None, _EPSILON, centered=False)
+        return [context, normed, rms, softmax_sums(context)]
 
     graph = tf.function(compute, jit_compile=True, autograph=False)
-    context, normed = graph(tf.constant(projected), tf.constant(biases))
-    return context.numpy(), normed.numpy()
+    return [each.numpy() for each in graph(tf.constant(projected), tf.constant(biases))]
 
 
 def _computed(

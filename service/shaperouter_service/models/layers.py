@@ -49,6 +49,10 @@ def layer_norm(weights: Weights, name: str, x: tf.Tensor, epsilon: float) -> tf.
         x: [..., E].
         epsilon: Added to variances.
     """
+    if weights.is_packed:
+        gain, bias = weights.get(f"{name}.weight"), weights.get(f"{name}.bias")
+        count = weights.needed_rows
+        return _native_norm(x, gain, bias, epsilon, centered=True, count=count)
     exact = tf.cast(x, tf.float32)
     mean = tf.reduce_mean(exact, axis=-1, keepdims=True)
     variance = tf.reduce_mean(tf.math.squared_difference(exact, mean), axis=-1, keepdims=True)
@@ -62,7 +66,13 @@ def layer_norm(weights: Weights, name: str, x: tf.Tensor, epsilon: float) -> tf.
 
 
 def rms_norm(
-    weights: Weights, name: str, x: tf.Tensor, epsilon: float, *, gain_offset: float = 0.0
+    weights: Weights,
+    name: str,
+    x: tf.Tensor,
+    epsilon: float,
+    *,
+    gain_offset: float = 0.0,
+    of_heads: bool = False,
 ) -> tf.Tensor:
     """Scales the last axis to a root mean square of 1 (Zhang and Sennrich 2019), in float32.
 
@@ -72,14 +82,34 @@ def rms_norm(
         x: [..., E].
         epsilon: Added to mean squares.
         gain_offset: Added to the gain.
+        of_heads: Whether `x` has heads, [R, H, P, D]: its rows are then not those of products, and
+            all of them are computed.
     """
-    exact = tf.cast(x, tf.float32)
-    mean_square = tf.reduce_mean(tf.square(exact), axis=-1, keepdims=True)
-    normed = exact * tf.pow(mean_square + epsilon, -0.5)
     gain = tf.cast(weights[f"{name}.weight"], tf.float32)
     if gain_offset:
         gain = gain + gain_offset  # not in place: a variable cannot be added to
+    if weights.is_packed:
+        count = None if of_heads else weights.needed_rows
+        return _native_norm(x, gain, None, epsilon, centered=False, count=count)
+    exact = tf.cast(x, tf.float32)
+    mean_square = tf.reduce_mean(tf.square(exact), axis=-1, keepdims=True)
+    normed = exact * tf.pow(mean_square + epsilon, -0.5)
     return tf.cast(normed * gain, x.dtype)
+
+
+def _native_norm(
+    x: tf.Tensor,
+    gain: tf.Tensor | None,
+    bias: tf.Tensor | None,
+    epsilon: float,
+    *,
+    centered: bool,
+    count: tf.Tensor | None,
+) -> tf.Tensor:
+    """Normalizes the last axis of `x`, [..., E] float32; see `kernels.norm`."""
+    rows = tf.reshape(x, [-1, x.shape[-1]])
+    normed = kernels.norm(rows, gain, bias, epsilon, centered=centered, count=count)
+    return tf.reshape(normed, x.shape)
 
 
 def linear(

@@ -323,8 +323,8 @@ class RotaryDecoder(Family):
             for part in tf.split(projected, self._widths, axis=-1)
         )
         if self.norms_heads:
-            query = self._norm(weights, "self_attn.q_norm", query)
-            key = self._norm(weights, "self_attn.k_norm", key)
+            query = self._norm(weights, "self_attn.q_norm", query, of_heads=True)
+            key = self._norm(weights, "self_attn.k_norm", key, of_heads=True)
         query, key = (rotate(each, cosines, sines) for each in (query, key))
         # A window that no sequence exceeds would only cost time.
         has_window = min(self.windows) < self.max_length
@@ -336,8 +336,11 @@ class RotaryDecoder(Family):
         gate, up = tf.split(linear(weights, "mlp.gate_up_proj", x), 2, axis=-1)
         return linear(weights, "mlp.down_proj", ACTIVATIONS[self.hidden_act].function(gate) * up)
 
-    def _norm(self, weights: Weights, name: str, x: tf.Tensor) -> tf.Tensor:
-        return rms_norm(weights, name, x, self.rms_norm_eps, gain_offset=self.gain_offset)
+    def _norm(
+        self, weights: Weights, name: str, x: tf.Tensor, *, of_heads: bool = False
+    ) -> tf.Tensor:
+        epsilon, offset = self.rms_norm_eps, self.gain_offset
+        return rms_norm(weights, name, x, epsilon, gain_offset=offset, of_heads=of_heads)
 
     def _normed(self, weights: Weights, names: Sequence[str], x: tf.Tensor) -> tf.Tensor:
         for name in names:

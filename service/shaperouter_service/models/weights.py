@@ -94,7 +94,7 @@ class Weights(Mapping[str, Any]):
         return Weights(values, self.device, self.packed)
 
     def for_rows(self, count: tf.Tensor) -> "Weights":
-        """Returns the same weights, for products of which only the first rows are needed.
+        """Returns the same weights, for products and norms of which only the first rows are needed.
 
         The native kernels compute no others; XLA computes all.
 
@@ -104,6 +104,11 @@ class Weights(Mapping[str, Any]):
         limited = self._copy()
         limited._needed_rows = count
         return limited
+
+    @property
+    def needed_rows(self) -> tf.Tensor | None:
+        """[1] int32, the number of rows that are needed, from the first; None for all."""
+        return self._needed_rows
 
     def with_draft(self, draft: "Weights") -> "Weights":
         """Returns these weights and those of a draft model."""

@@ -1,80 +1,18 @@
-// The functions that XLA calls, and their registration with XLA.
+// The functions that XLA calls for products and attention, and the registration of all functions.
 
 #include <algorithm>
 #include <cstring>
 #include <optional>
-#include <string>
 #include <utility>
 
 #include "attend.h"
 #include "clock.h"
+#include "handlers.h"
 #include "multiply.h"
 #include "tokens.h"
-#include "xla/ffi/api/ffi.h"
-
-namespace ffi = xla::ffi;
-
-namespace shaperouter {
-
-// XLA's own wrapper of its thread pool allocates memory for each task; this one does not.
-struct XlaPool {
-  const XLA_FFI_Api* api;
-  XLA_FFI_ExecutionContext* context;
-
-  bool Schedule(Task* task, void* data) const {
-    XLA_FFI_ThreadPool_Schedule_Args args{};
-    args.struct_size = XLA_FFI_ThreadPool_Schedule_Args_STRUCT_SIZE;
-    args.ctx = context;
-    args.task = task;
-    args.data = data;
-    return Succeeded(api->XLA_FFI_ThreadPool_Schedule(&args));
-  }
-
-  size_t Threads() const {
-    int64_t threads = 0;
-    XLA_FFI_ThreadPool_NumThreads_Args args{};
-    args.struct_size = XLA_FFI_ThreadPool_NumThreads_Args_STRUCT_SIZE;
-    args.ctx = context;
-    args.num_threads = &threads;
-    return Succeeded(api->XLA_FFI_ThreadPool_NumThreads(&args)) ? std::max<int64_t>(threads, 1) : 1;
-  }
-
- private:
-  bool Succeeded(XLA_FFI_Error* error) const {
-    if (error == nullptr) return true;
-    XLA_FFI_Error_Destroy_Args args{};
-    args.struct_size = XLA_FFI_Error_Destroy_Args_STRUCT_SIZE;
-    args.error = error;
-    api->XLA_FFI_Error_Destroy(&args);
-    return false;
-  }
-};
-
-}  // namespace shaperouter
-
-template <>
-struct xla::ffi::CtxDecoding<shaperouter::XlaPool> {
-  using Type = shaperouter::XlaPool;
-  static std::optional<Type> Decode(const XLA_FFI_Api* api, XLA_FFI_ExecutionContext* context,
-                                    DiagnosticEngine&) {
-    return Type{api, context};
-  }
-};
 
 namespace shaperouter {
 namespace {
-
-using Floats = ffi::Buffer<ffi::F32>;
-using Matrix = ffi::BufferR2<ffi::F32>;
-using Heads = ffi::BufferR4<ffi::F32>;
-using Index = ffi::BufferR0<ffi::S32>;
-using Counts = ffi::BufferR1<ffi::S32>;
-
-Pool AsPool(XlaPool& pool) {
-  return {&pool, pool.Threads(), [](void* handle, Task* task, void* data) {
-            return static_cast<const XlaPool*>(handle)->Schedule(task, data);
-          }};
-}
 
 std::optional<WeightType> TypeOf(const ffi::AnyBuffer& weights) {
   switch (weights.element_type()) {
@@ -121,22 +59,6 @@ const void* PanelsOf(const ffi::AnyBuffer& weights, const Index& layer) {
          weights.size_bytes() / layers * LayerOf(layer, layers);
 }
 
-// Null for an absent operand, which has no elements.
-bool IsColumnsOrNone(const Floats& values, int64_t columns) {
-  const int64_t count = values.element_count();
-  return count == columns || count == 0;
-}
-
-const float* OrNull(const Floats& values) {
-  return values.element_count() == 0 ? nullptr : values.typed_data();
-}
-
-// The rows that are computed, which are the first ones: all, unless an operand of [1] says how many.
-int64_t RowsOf(const Counts& count, int64_t rows) {
-  if (count.element_count() == 0) return rows;
-  return std::clamp<int64_t>(*count.typed_data(), 0, rows);
-}
-
 // Multiplies x [M, I] by one layer's weights, with scales and bias of [O] or [0]; see `Product`.
 // The results are [M, O] and scratch memory. activation: Number of an Activation.
 ffi::Error Linear(XlaPool pool, Matrix x, ffi::AnyBuffer weights, Index layer, Floats scales,
@@ -167,10 +89,6 @@ ffi::Error Linear(XlaPool pool, Matrix x, ffi::AnyBuffer weights, Index layer, F
                         out->typed_data()};
   Multiply(product, ChosenKernels(), AsPool(pool));
   return ffi::Error::Success();
-}
-
-bool AreAlike(ffi::Span<const int64_t> some, ffi::Span<const int64_t> others) {
-  return std::equal(some.begin(), some.end(), others.begin(), others.end());
 }
 
 // Computes attention of queries [R, H * G, Q, D] over one layer's keys and values [R, L, H, T, D],
@@ -271,62 +189,6 @@ ffi::Error AttendTokens(XlaPool pool, Matrix projected, Counts starts, Counts po
                                 sums->typed_data(),
                                 out->typed_data()};
   AttendTexts(attention, ChosenKernels(), AsPool(pool));
-  return ffi::Error::Success();
-}
-
-// Adds x and y [M, E] and normalizes the rows; see `AddNorm`. gain and bias are [E].
-ffi::Error Norm(XlaPool pool, Matrix x, Matrix y, Floats gain, Floats bias, Counts count,
-                ffi::Result<Matrix> out, float epsilon) {
-  const int64_t rows = x.dimensions()[0], width = x.dimensions()[1];
-  if (!AreAlike(x.dimensions(), y.dimensions()) || !AreAlike(x.dimensions(), out->dimensions()) ||
-      static_cast<int64_t>(gain.element_count()) != width ||
-      static_cast<int64_t>(bias.element_count()) != width || width == 0) {
-    return ffi::Error::InvalidArgument("add_norm: operands and results do not fit together");
-  }
-  const AddNorm norm{static_cast<size_t>(RowsOf(count, rows)),
-                     static_cast<size_t>(width),
-                     x.typed_data(),
-                     y.typed_data(),
-                     gain.typed_data(),
-                     bias.typed_data(),
-                     epsilon,
-                     out->typed_data()};
-  AddAndNorm(norm, ChosenKernels(), AsPool(pool));
-  return ffi::Error::Success();
-}
-
-// Looks up a row of each table, [N, E] or [0, E], by ids [M], adds them up and normalizes the sums;
-// see `Embedding`. gain and bias are [E].
-ffi::Error Embed(XlaPool pool, Matrix words, Counts word_ids, Matrix positions,
-                 Counts position_ids, Matrix types, Counts type_ids, Floats gain, Floats bias,
-                 Counts count, ffi::Result<Matrix> out, float epsilon) {
-  const int64_t rows = out->dimensions()[0], width = out->dimensions()[1];
-  Embedding embedding{static_cast<size_t>(RowsOf(count, rows)),
-                      static_cast<size_t>(width),
-                      {},
-                      {},
-                      {},
-                      gain.typed_data(),
-                      bias.typed_data(),
-                      epsilon,
-                      out->typed_data()};
-  bool fits = width != 0 && static_cast<int64_t>(gain.element_count()) == width &&
-              static_cast<int64_t>(bias.element_count()) == width;
-  const std::pair<Matrix*, Counts*> operands[kTables] = {
-      {&words, &word_ids}, {&positions, &position_ids}, {&types, &type_ids}};
-  for (size_t at = 0; at < kTables; ++at) {
-    const auto& [table, ids] = operands[at];
-    const int64_t size = table->dimensions()[0];
-    fits = fits && table->dimensions()[1] == width && (size > 0 || at > 0) &&
-           (size == 0 || ids->dimensions()[0] == rows);
-    embedding.tables[at] = size == 0 ? nullptr : table->typed_data();
-    embedding.sizes[at] = static_cast<size_t>(size);
-    embedding.ids[at] = ids->typed_data();
-  }
-  if (!fits) {
-    return ffi::Error::InvalidArgument("embed: operands and results do not fit together");
-  }
-  EmbedTokens(embedding, ChosenKernels(), AsPool(pool));
   return ffi::Error::Success();
 }
 
@@ -443,32 +305,6 @@ XLA_FFI_DEFINE_HANDLER(kAttendTokens, AttendTokens,
                            .Attr<int32_t>("heads")
                            .Attr<float>("scale"));
 
-XLA_FFI_DEFINE_HANDLER(kAddNorm, Norm,
-                       ffi::Ffi::Bind()
-                           .Ctx<XlaPool>()
-                           .Arg<Matrix>()
-                           .Arg<Matrix>()
-                           .Arg<Floats>()
-                           .Arg<Floats>()
-                           .Arg<Counts>()
-                           .Ret<Matrix>()
-                           .Attr<float>("epsilon"));
-
-XLA_FFI_DEFINE_HANDLER(kEmbed, Embed,
-                       ffi::Ffi::Bind()
-                           .Ctx<XlaPool>()
-                           .Arg<Matrix>()
-                           .Arg<Counts>()
-                           .Arg<Matrix>()
-                           .Arg<Counts>()
-                           .Arg<Matrix>()
-                           .Arg<Counts>()
-                           .Arg<Floats>()
-                           .Arg<Floats>()
-                           .Arg<Counts>()
-                           .Ret<Matrix>()
-                           .Attr<float>("epsilon"));
-
 XLA_FFI_DEFINE_HANDLER(
     kSumTokens, Sum,
     ffi::Ffi::Bind().Ctx<XlaPool>().Arg<Matrix>().Arg<Counts>().Ret<Matrix>());
@@ -479,12 +315,6 @@ XLA_FFI_DEFINE_HANDLER(kLookUp, LookUp,
                            .Arg<ffi::AnyBuffer>()
                            .Arg<Floats>()
                            .Ret<Matrix>());
-
-XLA_FFI_Error* Register(const XLA_FFI_Api* api, const char* name, XLA_FFI_Handler* handler) {
-  // The version is part of the name, so a graph compiled for another version can't call this one.
-  const auto versioned = std::string(name) + "_" + std::to_string(kVersion);
-  return ffi::Ffi::RegisterStaticHandler(api, versioned, "Host", handler);
-}
 
 }  // namespace
 }  // namespace shaperouter
@@ -508,13 +338,10 @@ SHAPEROUTER_EXPORT const char* shaperouter_kernels_register(const XLA_FFI_Api* a
                                       std::pair{"shaperouter_attend", shaperouter::kAttend},
                                       std::pair{"shaperouter_attend_tokens",
                                                 shaperouter::kAttendTokens},
-                                      std::pair{"shaperouter_add_norm", shaperouter::kAddNorm},
-                                      std::pair{"shaperouter_embed", shaperouter::kEmbed},
                                       std::pair{"shaperouter_sum_tokens", shaperouter::kSumTokens},
                                       std::pair{"shaperouter_look_up", shaperouter::kLookUp}}) {
-    if (shaperouter::Register(api, name, handler) != nullptr) {
-      return "XLA refused its handlers";
-    }
+    if (!shaperouter::Register(api, name, handler)) return "XLA refused its handlers";
   }
+  if (!shaperouter::RegisterRows(api)) return "XLA refused its handlers";
   return shaperouter::RegisterClock(api) ? nullptr : "XLA refused its clock";
 }

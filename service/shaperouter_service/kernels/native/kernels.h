@@ -1,4 +1,4 @@
-// The code that computes products and attention, once for each instruction set.
+// The code of all kernels, once for each instruction set.
 
 #ifndef SHAPEROUTER_KERNELS_KERNELS_H_
 #define SHAPEROUTER_KERNELS_KERNELS_H_
@@ -7,17 +7,18 @@
 #include <utility>  // For kernels.inc, which includes nothing itself: it is another processor's code.
 
 #include "attention.h"
+#include "choice.h"
 #include "product.h"
+#include "rows.h"
 #include "tokens.h"
 
 namespace shaperouter {
 
 // Version of all that graphs and packed weights rely on: names, operands and layouts.
-constexpr int kVersion = 13;
+constexpr int kVersion = 14;
 
-// The functions of one instruction set. Calls for one product, or for one attention, may run in
-// parallel if their ranges do not overlap; all blocks are arranged before the first panel is
-// multiplied.
+// The functions of one instruction set. Calls for the same operands may run in parallel if their
+// ranges do not overlap; all blocks are arranged before the first panel is multiplied.
 struct Kernels {
   const char* name;
 
@@ -37,8 +38,13 @@ struct Kernels {
   void (*attend_texts)(const TextAttention&, size_t first, size_t last);
 
   // Compute rows [first, last).
-  void (*add_norm)(const AddNorm&, size_t first, size_t last);
+  void (*normalize)(const Norm&, size_t first, size_t last);
   void (*embed)(const Embedding&, size_t first, size_t last);
+  void (*sum_softmax)(const SoftmaxSums&, size_t first, size_t last);
+
+  // Truncate rows [first, last), and perturb pieces of rows, numbered by row, then piece.
+  void (*truncate)(const Truncation&, size_t first, size_t last);
+  void (*perturb)(const Perturbation&, size_t first, size_t last);
 
   // Computes texts [first, last).
   void (*sum_texts)(const TextSums&, size_t first, size_t last);

@@ -80,6 +80,6 @@ inline Ints SumsOfDots(Dots dots, int32_t offset) {
 
 const shaperouter::Kernels shaperouter::kAvx512Kernels = {
     "avx512", Blocks, Arrange, Multiply, Attend, AttendTextHeads,
-    AddNormRows, EmbedRows, SumTextRows};
+    NormalizeRows, EmbedRows, SumSoftmaxRows, TruncateRows, PerturbPieces, SumTextRows};
 
 #endif

@@ -42,6 +42,6 @@ inline Vector AddPairs(Vector sums, Pairs weights, const float* x) {
 
 const shaperouter::Kernels shaperouter::kAvx512Bf16Kernels = {
     "avx512bf16", Blocks, Arrange, Multiply, Attend, AttendTextHeads,
-    AddNormRows, EmbedRows, SumTextRows};
+    NormalizeRows, EmbedRows, SumSoftmaxRows, TruncateRows, PerturbPieces, SumTextRows};
 
 #endif

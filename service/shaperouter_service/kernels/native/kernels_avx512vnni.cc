@@ -30,10 +30,10 @@ constexpr size_t kBlockRows = 12;
 
 const shaperouter::Kernels shaperouter::kAvx512VnniKernels = {
     "avx512vnni", Blocks, Arrange, Multiply, Attend, AttendTextHeads,
-    AddNormRows, EmbedRows, SumTextRows};
+    NormalizeRows, EmbedRows, SumSoftmaxRows, TruncateRows, PerturbPieces, SumTextRows};
 
 const shaperouter::Kernels shaperouter::kAmxKernels = {
     "amx", BlocksForTiles, ArrangeForTiles, MultiplyWithTiles, Attend, AttendTextHeads,
-    AddNormRows, EmbedRows, SumTextRows};
+    NormalizeRows, EmbedRows, SumSoftmaxRows, TruncateRows, PerturbPieces, SumTextRows};
 
 #endif

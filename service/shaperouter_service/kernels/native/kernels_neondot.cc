@@ -70,6 +70,6 @@ inline Ints SumsOfDots(Dots dots, int32_t) {
 
 const shaperouter::Kernels shaperouter::kNeonDotKernels = {
     "neondot", Blocks, Arrange, Multiply, Attend, AttendTextHeads,
-    AddNormRows, EmbedRows, SumTextRows};
+    NormalizeRows, EmbedRows, SumSoftmaxRows, TruncateRows, PerturbPieces, SumTextRows};
 
 #endif

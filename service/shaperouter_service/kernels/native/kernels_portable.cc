@@ -72,4 +72,4 @@ inline Ints SumsOfDots(Dots dots, int32_t) {
 
 const shaperouter::Kernels shaperouter::kPortableKernels = {
     "portable", Blocks, Arrange, Multiply, Attend, AttendTextHeads,
-    AddNormRows, EmbedRows, SumTextRows};
+    NormalizeRows, EmbedRows, SumSoftmaxRows, TruncateRows, PerturbPieces, SumTextRows};

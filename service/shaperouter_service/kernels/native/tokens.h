@@ -1,4 +1,4 @@
-// The operands of the layers of a text encoder, over the tokens of several texts.
+// The operands of attention over the tokens of several texts, and of sums of them.
 //
 // Tokens of all texts follow each other without padding. So a batch costs what its tokens cost,
 // whatever the longest text is.
@@ -41,24 +41,6 @@ struct TextAttention {
   float* out;   // [M, H, D]
 };
 
-// What an embedding of a token is the sum of: rows of tables, each by an index of the token.
-constexpr size_t kTables = 3;
-
-// out = norm(the sum of a row of each table), for each token; see `AddNorm`.
-struct Embedding {
-  size_t rows;   // M
-  size_t width;  // E
-
-  const float* tables[kTables];  // [N, E] each; null if there is none
-  size_t sizes[kTables];         // N
-  const int32_t* ids[kTables];   // [M] each; clamped to the table
-  const float* gain;             // [E]
-  const float* bias;             // [E]
-  float epsilon;
-
-  float* out;  // [M, E]
-};
-
 // out = the sum of the tokens of each text, in their order.
 struct TextSums {
   size_t texts;  // R
@@ -70,23 +52,7 @@ struct TextSums {
   float* out;  // [R, E]
 };
 
-// out = gain * (x + y - mean) / sqrt(variance + epsilon) + bias, for each row.
-struct AddNorm {
-  size_t rows;   // M
-  size_t width;  // E
-
-  const float* x;     // [M, E]
-  const float* y;     // [M, E]
-  const float* gain;  // [E]
-  const float* bias;  // [E]
-  float epsilon;
-
-  float* out;  // [M, E]
-};
-
 void AttendTexts(const TextAttention& attention, const Kernels& kernels, const Pool& pool);
-void AddAndNorm(const AddNorm& norm, const Kernels& kernels, const Pool& pool);
-void EmbedTokens(const Embedding& embedding, const Kernels& kernels, const Pool& pool);
 void SumTokens(const TextSums& sums, const Kernels& kernels, const Pool& pool);
 
 }  // namespace shaperouter

@@ -219,7 +219,7 @@ class JoinedTokens(Tokens):
         self, weights: Weights, name: str, x: tf.Tensor, y: tf.Tensor, epsilon: float
     ) -> tf.Tensor:
         gain, bias = weights[f"{name}.weight"], weights[f"{name}.bias"]
-        return kernels.add_norm(x, y, gain, bias, epsilon, count=self.count)
+        return kernels.norm(x, gain, bias, epsilon, added=y, count=self.count)
 
     def attend(
         self, projected: tf.Tensor, heads: int, biases: tf.Tensor | None = None
