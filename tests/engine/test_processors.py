@@ -35,7 +35,7 @@ class Row:
 
 @functools.cache
 def _compiled() -> Any:
-    return tf.function(process, jit_compile=True)
+    return tf.function(functools.partial(process, is_native=False), jit_compile=True)
 
 
 def _process(rows: Sequence[Row], active: Sequence[bool]) -> np.ndarray:
