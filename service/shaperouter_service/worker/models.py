@@ -32,7 +32,6 @@ from shaperouter_service.models.weight_loading import StartReading
 from shaperouter_service.routing.call_ladders import CallLadders
 from shaperouter_service.routing.costs import Dimensions
 from shaperouter_service.routing.ladders import Ladders
-from shaperouter_service.system.process import lower_priority
 from shaperouter_service.worker.config import EngineConfig
 from shaperouter_service.worker.drafts import check_draft
 from shaperouter_service.worker.ladders import lengths_of, make_ladders
@@ -124,9 +123,7 @@ def load_models(
     ladders: dict[str, Ladders] = {}
     needs: dict[str, MemoryNeed] = {}
     sections: dict[str, Section] = {}
-    # As compile threads do: the first graphs take longer than the weights, and a model that is
-    # loaded while others serve slows them less.
-    reader = ThreadPoolExecutor(1, thread_name_prefix="weights", initializer=lower_priority)
+    reader = ThreadPoolExecutor(1, thread_name_prefix="weights")
     reading: list[Future[None]] = []
     digesting: dict[str, Future[str]] = {}
 
