@@ -106,8 +106,8 @@ engine_options = options_of(
         "--kernels",
         type=click.Choice(["auto", "off"]),
         default="auto",
-        help="Whether the native kernels compute matrix products, attention, norms and sampling on a "
-        "CPU, if they were built at installation. off leaves all of it to XLA.",
+        help="Whether the native kernels compute matrix products, attention, norms and sampling on "
+        "a CPU, if they were built at installation. off leaves all of it to XLA.",
     ),
     option(
         "--slots",
