@@ -139,7 +139,7 @@ build/sanitized/$(1)/%.o: $(NATIVE)/%.cc $(wildcard $(NATIVE)/*)
 	@mkdir -p $$(@D)
 	$(SANITIZED)$(1) -c $$< -o $$@
 
-build/sanitized/$(1)/kernels_test: $(NATIVE_TESTS) tests/native/testing.h $(NATIVE_SOURCES:$(NATIVE)/%.cc=build/sanitized/$(1)/%.o)
+build/sanitized/$(1)/kernels_test: $(NATIVE_TESTS) tests/native/testing.h tests/native/check.h $(NATIVE_SOURCES:$(NATIVE)/%.cc=build/sanitized/$(1)/%.o)
 	$(SANITIZED)$(1) $$(filter-out %.h,$$^) -o $$@
 endef
 SANITIZERS := address,undefined thread

@@ -2,20 +2,12 @@
 
 #include "clock.h"
 
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
+
+#include "check.h"
 
 extern int stand_in_loads, stand_in_launches, stand_in_contexts;
 extern bool stand_in_refuses;
-
-#define CHECK(condition)                                                             \
-  do {                                                                               \
-    if (!(condition)) {                                                              \
-      std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
-      std::exit(1);                                                                  \
-    }                                                                                \
-  } while (false)
 
 int main() {
   char contexts[2];

@@ -4,8 +4,6 @@
 #define SHAPEROUTER_TESTS_TESTING_H_
 
 #include <condition_variable>
-#include <cstdio>
-#include <cstdlib>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -13,16 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "check.h"
 #include "kernels.h"
 #include "parallel.h"
-
-#define CHECK(condition)                                                      \
-  do {                                                                        \
-    if (!(condition)) {                                                       \
-      std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
-      std::exit(1);                                                           \
-    }                                                                         \
-  } while (false)
 
 namespace testing {
 

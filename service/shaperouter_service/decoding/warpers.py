@@ -89,12 +89,7 @@ def _warp(
             tf.cond(
                 tf.reduce_any(enabled[kind] & applies),
                 lambda: _truncate(
-                    scores,
-                    kind,
-                    enabled[kind],
-                    masses[kind],
-                    min_kept=min_kept,
-                    options=options,
+                    scores, kind, enabled[kind], masses[kind], min_kept=min_kept, options=options
                 ),
                 lambda: scores,
             ),

@@ -2,7 +2,7 @@
 
 XLA's own products take 1.5 to 2.5 times as long as reading the weights, and cannot use weights of
 fewer bits than it computes with. XLA's attention reads all positions of a cache, used or not. Norms
-and sampling took half of the time to trace and compile a graph that decodes. This package contains
+and sampling took two fifths of the time to trace and compile a decode graph. This package contains
 the native library (built when the service is installed), the layout of its weights, and the
 operations that call it. Without the library, XLA computes all of it. `native/README.md` explains
 how the kernels work.

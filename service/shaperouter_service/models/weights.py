@@ -94,12 +94,12 @@ class Weights(Mapping[str, Any]):
         return Weights(values, self.device, self.packed)
 
     def for_rows(self, count: tf.Tensor) -> "Weights":
-        """Returns the same weights, for products and norms of which only the first rows are needed.
+        """Returns the same weights, for inputs of which only the first rows matter.
 
-        The native kernels compute no others; XLA computes all.
+        The native kernels then compute products and norms of these rows alone; XLA computes all.
 
         Args:
-            count: [1] int32, the number of rows.
+            count: [1] int32, the number of rows that matter.
         """
         limited = self._copy()
         limited._needed_rows = count

@@ -75,8 +75,8 @@ class Connection(HttpToolsProtocol):
         self._in_body = False
         self._head_timer: asyncio.TimerHandle | None = None
         self._reader = _Parser(self)
-        # uvicorn declares httptools' class, but calls only the methods that `_Parser` has. An
-        # instance of a subclass could not begin anew with another parser.
+        # uvicorn declares httptools' class, but calls only the methods that `_Parser` has. That one
+        # does not inherit from the class, because it must replace its parser for some bodies.
         self.parser = self._reader  # type: ignore[assignment]
         # Whether a new parser is being fed the length of a body, whose headers are already known.
         self._repeats_head = False
