@@ -153,7 +153,9 @@ def test_errors_name_the_whole_timeout(fake: FakeShaperouter, generate: Generate
     fake.before_answer = fake.hold
     with pytest.raises(PromptsError) as caught:
         generate(fake.address, ["x"] * 2, timeout=0.3)
-    assert all("within the timeout of 0.3 s" in str(each) for each in caught.value.results)
+    # On a busy machine the time may end before a prompt is sent; that error names it too.
+    messages = [str(result) for result in caught.value.results]
+    assert [message for message in messages if "the timeout of 0.3 s" not in message] == []
 
 
 @both
