@@ -94,12 +94,13 @@ class Weights(Mapping[str, Any]):
         return Weights(values, self.device, self.packed)
 
     def for_rows(self, count: tf.Tensor) -> "Weights":
-        """Returns the same weights, for inputs of which only the first rows matter.
+        """Returns the same weights, limited to the first rows of each input.
 
-        The native kernels then compute products and norms of these rows alone; XLA computes all.
+        The native kernels then compute products and norms of only those rows, and leave the others
+        undefined. XLA ignores the limit.
 
         Args:
-            count: [1] int32, the number of rows that matter.
+            count: [1] int32, the number of rows.
         """
         limited = self._copy()
         limited._needed_rows = count
