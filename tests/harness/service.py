@@ -19,11 +19,18 @@ from harness.waiting import TIMEOUT, wait_until
 
 GOLDENS = Path(__file__).parents[1] / "goldens"
 LOCAL = "127.0.0.1:0"
-# Services do not share it with the engines of tests, since they compile with a user's settings.
 # Maximum number of attempts to kill a worker before its run has ended.
 ATTEMPTS = 10
 Answer = TypeVar("Answer")
+# Services do not share it with the engines of tests, since they compile with a user's settings.
 CACHE = Path(__file__).parents[2] / "build" / "test-cache" / "services"
+
+# Seconds in which every model gets a worker. Workers compile at a low priority, so beside other
+# tests this takes several times as long as on a machine of their own.
+START_TIMEOUT = 240.0
+
+# Number of lines of the log that are shown if an event does not appear.
+SHOWN_LINES = 20
 
 
 # Services of tests run side by side, so they cannot all have the default port.
@@ -91,15 +98,28 @@ class Daemon:
             if line["event"] == event and fields.items() <= line.items()
         ]
 
-    def wait_for_log(self, event: str, *, count: int = 1, **fields: Any) -> dict[str, Any]:
-        """Waits until an event has been logged this many times, and returns the last line."""
+    def wait_for_log(
+        self, event: str, *, count: int = 1, timeout: float = TIMEOUT, **fields: Any
+    ) -> dict[str, Any]:
+        """Waits until an event has been logged this many times, and returns the last line.
+
+        Raises:
+            TimeoutError: The event was not logged within `timeout` seconds.
+        """
 
         def logged() -> bool:
             if self.process.poll() is not None and len(self.events(event, **fields)) < count:
                 raise AssertionError(f"the service has ended: {self.log}")
             return len(self.events(event, **fields)) >= count
 
-        wait_until(logged)
+        try:
+            wait_until(logged, timeout=timeout)
+        except TimeoutError:
+            lines = "\n".join(map(str, self.log[-SHOWN_LINES:]))
+            raise TimeoutError(
+                f"{event!r} {fields} was not logged {count} times within {timeout} s. The log's "
+                f"last lines:\n{lines}"
+            ) from None
         return self.events(event, **fields)[count - 1]
 
     def stop(self) -> int:
@@ -137,7 +157,7 @@ class Service(Daemon):
 
     def wait_until_ready(self, *, count: int = 1) -> None:
         """Waits until every model has had a worker for the `count`-th time."""
-        self.wait_for_log("ready", count=count)
+        self.wait_for_log("ready", count=count, timeout=START_TIMEOUT)
 
     def worker_pid(self) -> int:
         """The newest worker process."""
