@@ -21,7 +21,6 @@ class FaultKind(StrEnum):
     CUT_WORKER = "cut a worker off"
     DELAY_WORKER = "delay and reorder a worker's network"
     DISCONNECT_WORKER = "break a worker's connections"
-    KILL_TRACING = "kill the process that traces for a worker"
     POISON = "send a request that hangs its worker"
 
     KILL_ROUTER = "kill a router"
@@ -29,6 +28,7 @@ class FaultKind(StrEnum):
     ROLL_ROUTER = "roll a router"
     STARVE_ROUTER = "leave a router no file descriptors"
     SKEW_ROUTER = "set a router's clock wrong"
+    KILL_GRAMMARS = "kill the process that compiles a router's grammars"
     CUT_CALLERS = "cut callers off"
     DELAY_CALLERS = "delay and reorder the callers' network"
     DISCONNECT_CALLERS = "break the callers' connections"
@@ -84,7 +84,7 @@ NEAR_CALLERS = frozenset(
 )
 
 # Those of a process, by whether it is a router.
-OF_ROUTERS = NEAR_CALLERS | {FaultKind.SKEW_ROUTER}
+OF_ROUTERS = NEAR_CALLERS | {FaultKind.SKEW_ROUTER, FaultKind.KILL_GRAMMARS}
 
 # Those that take from a process what it needs to start, so that it may end while it starts.
 STARVING = frozenset(

@@ -96,7 +96,7 @@ def _applied_to_process(fault: Fault, process: Process) -> AbstractContextManage
     if fault.kind in _DISTURBANCES:
         return _during(partial(_DISTURBANCES[fault.kind], process))
     match fault.kind:
-        case FaultKind.KILL_TRACING:
+        case FaultKind.KILL_GRAMMARS:
             process.kill_children()
             return contextlib.nullcontext()
         case FaultKind.FREEZE_WORKER | FaultKind.FREEZE_ROUTER:

@@ -195,7 +195,7 @@ class Process:
             tracer.terminate()
 
     def kill_children(self) -> None:
-        """Kills its child processes, such as the one that traces."""
+        """Kills its child processes, such as the one that compiles grammars."""
         with contextlib.suppress(psutil.Error):
             for child in psutil.Process(self._process.pid).children(recursive=True):
                 child.kill()

@@ -262,17 +262,3 @@ def test_a_thousand_calls_trace_each_signature_once_and_a_restart_compiles_nothi
     assert set(again["loads"]) == {1}
     assert set(again["traces"]) == set(again["compiles"]) == {0}
     assert first["stall_seconds"] == again["stall_seconds"] == 0
-
-
-def test_a_function_that_a_request_waits_for_is_traced_in_the_worker(
-    saved: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench = CallBench({"dense": saved["dense"]}, trace_apart=True)
-    bench.wait_until_ready()
-    programs = bench.engine.parts.programs
-    assert programs.tracing is not None
-    monkeypatch.setattr(programs, "is_serving", lambda: True)
-    signature = bench.scheduler("dense").covers.ladders.tight("dense", rows=2, sizes=[])
-    graph = bench.graphs.request_compile(signature, urgent=True)
-    wait_until(lambda: graph.state is GraphState.READY)
-    assert (programs.tracing.running, graph.traces, graph.failures) == (False, 1, 0)

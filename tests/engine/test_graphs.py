@@ -15,7 +15,7 @@ from harness.engine import GOLDENS
 from shaperouter_service import kernels
 from shaperouter_service.decoding import DecodeProgram, EncodeProgram, PrefillProgram
 from shaperouter_service.decoding.program import Program
-from shaperouter_service.models import Model, load_model, weightless_model
+from shaperouter_service.models import Model, Weights, load_model
 
 ROWS = 2
 # Beyond what the vocabulary and the options' records take, so that a cache stands out.
@@ -202,8 +202,8 @@ def test_the_call_that_compiles_a_prefill_can_skip_the_prompt(compiled: Compiled
 
 
 def deepened(model: Model, layers: int) -> Model:
-    """A model without values that has another number of layers."""
-    spec, stacks = model.spec, tuple(f"{stack}." for stack in model.family.stacks)
+    """A model of another number of layers, whose weights are zeros."""
+    stacks = tuple(f"{stack}." for stack in model.family.stacks)
     fields = {
         field.name: layers
         # All families are dataclasses.
@@ -211,11 +211,17 @@ def deepened(model: Model, layers: int) -> Model:
         if field.name in LAYER_FIELDS
     }
     weights = {
-        name: tf.TensorSpec([layers, *one.shape[1:]] if name.startswith(stacks) else one.shape)
-        for name, one in spec.weights.items()
+        name: tf.Variable(
+            tf.zeros([layers, *one.shape[1:]] if name.startswith(stacks) else one.shape, one.dtype)
+        )
+        for name, one in model.weights.items()
     }
     family = dataclasses.replace(model.family, **fields)  # type: ignore[type-var]  # likewise
-    return weightless_model(dataclasses.replace(spec, family=family, weights=weights))
+    return dataclasses.replace(
+        model,
+        family=family,
+        weights=Weights(weights, model.weights.device, model.weights.packed),
+    )
 
 
 LAYER_FIELDS = {

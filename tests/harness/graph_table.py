@@ -61,7 +61,7 @@ class Table:
             ),
             threads=1,
             on_change=self._changed,
-            make_builder=lambda program, _: GraphBuilder(program),
+            make_builder=GraphBuilder,
         )
 
     def _changed(self) -> None:

@@ -127,7 +127,6 @@ def worker(
             check_padding=engine.check_padding,
             # A successor gets its list of graphs from the worker that it replaces.
             make_recorded=not successor,
-            trace_apart=True,
             repository=common.model_repository,
         ),
         listen=listen,

@@ -1,7 +1,6 @@
 """The align graph: rereads whole transcripts to find when their words were spoken."""
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -9,7 +8,7 @@ import tensorflow as tf
 from shaperouter_service.decoding import caches
 from shaperouter_service.decoding.alignment import alignment_scores
 from shaperouter_service.decoding.batch import Batch
-from shaperouter_service.decoding.program import Program, SourceProgram
+from shaperouter_service.decoding.program import SourceProgram
 from shaperouter_service.models import EncoderDecoder, Model
 
 
@@ -71,18 +70,6 @@ class AlignProgram(SourceProgram):
         """See `Program`."""
         heads = "-".join(f"{layer}.{head}" for layer, head in self._heads)
         return f"align_{self.rows}x{self.length}_text{self._text_tokens}_heads{heads}"
-
-    @property
-    def plan(self) -> Callable[[Model], Program]:
-        """See `Program`."""
-        return functools.partial(
-            AlignProgram,
-            self._name,
-            rows=self.rows,
-            length=self.length,
-            heads=self._heads,
-            text_tokens=self._text_tokens,
-        )
 
     @property
     def _specs(self) -> Sequence[Any]:

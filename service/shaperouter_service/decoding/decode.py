@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -181,18 +181,6 @@ class DecodeProgram(Program):
         """See `Program`."""
         label = f"decode_{self.rows}x{self.length}_beams{self.beams}"
         return f"{label}_proposals" if self.checks_proposals else label
-
-    @property
-    def plan(self) -> Callable[[Model], Program]:
-        """See `Program`."""
-        return functools.partial(
-            DecodeProgram,
-            self._name,
-            rows=self.rows,
-            beams=self.beams,
-            length=self.length,
-            speculates=self._speculates,
-        )
 
     @property
     def _specs(self) -> Sequence[Any]:

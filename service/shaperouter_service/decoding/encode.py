@@ -1,7 +1,6 @@
 """The encode graph: reads sources into the caches that the decoder attends to."""
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -9,7 +8,7 @@ import tensorflow as tf
 from shaperouter_service.decoding import caches
 from shaperouter_service.decoding.attention import SourceCaches
 from shaperouter_service.decoding.batch import Batch
-from shaperouter_service.decoding.program import Program, SourceProgram
+from shaperouter_service.decoding.program import SourceProgram
 from shaperouter_service.models import EncoderDecoder, Model
 
 
@@ -44,13 +43,6 @@ class EncodeProgram(SourceProgram):
     def label(self) -> str:
         """See `Program`."""
         return f"encode_{self.rows}x{self.source_length}"
-
-    @property
-    def plan(self) -> Callable[[Model], Program]:
-        """See `Program`."""
-        return functools.partial(
-            EncodeProgram, self._name, rows=self.rows, length=self.source_length
-        )
 
     @property
     def _specs(self) -> Sequence[Any]:

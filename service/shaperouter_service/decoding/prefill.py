@@ -8,7 +8,7 @@ it reads all tokens but the last and leaves no logits; see `State.has_source`.
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -191,18 +191,6 @@ class PrefillProgram(Program):
         """See `Program`."""
         kind = "score" if self.scores else "prefill"
         return f"{kind}_{self.rows}x{self.length}_piece{self.piece}"
-
-    @property
-    def plan(self) -> Callable[[Model], Program]:
-        """See `Program`."""
-        return functools.partial(
-            PrefillProgram,
-            self._name,
-            rows=self.rows,
-            length=self.length,
-            piece=self.piece,
-            scores=self.scores,
-        )
 
     @property
     def _specs(self) -> Sequence[Any]:

@@ -1,7 +1,7 @@
 """Base class of programs: the graph of one signature, before and after tracing."""
 
 import abc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,8 @@ from shaperouter_service.models import Model
 class Program(abc.ABC):
     """A function over batches of R rows and T positions, traced once and compiled once.
 
-    A program always runs StableHLO, whether this process traced it or another one did: both
-    compile the same way.
+    A program always runs StableHLO, whether this process traced it or the compile cache has it:
+    both compile the same way.
 
     It holds one ConcreteFunction and calls it directly, since calling a `tf.function` would wait
     for a lock that is held while another signature is traced. `lower`, `load`, `trace` and
@@ -82,11 +82,6 @@ class Program(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def plan(self) -> Callable[[Model], "Program"]:
-        """Picklable function that makes this program for a model of the same dimensions."""
-
-    @property
-    @abc.abstractmethod
     def _specs(self) -> Sequence[Any]:
         """Static shapes of the arguments, except for the caches' handles, which come last."""
 
@@ -124,7 +119,7 @@ class Program(abc.ABC):
         return lower(function, concrete, arguments, self.model)
 
     def load(self, lowered: Lowered, name: str | None = None) -> None:
-        """Loads what `lower` returned, here or in another process.
+        """Loads what `lower` returned, here or in an earlier process.
 
         Args:
             lowered: Module of the same code, dimensions and signature.

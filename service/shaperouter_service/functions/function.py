@@ -1,6 +1,5 @@
 """A function: a model of somebody else's code, saved as a graph of TensorFlow's operations."""
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,7 +55,6 @@ class Function(CallModel):
     Attributes:
         path: The SavedModel's directory, or the `.keras` file.
         function: What was loaded.
-        load: Loads it again, in another process.
     """
 
     kind = ModelKind.FUNCTION
@@ -73,7 +71,6 @@ class Function(CallModel):
     compiled: bool
     path: Path
     function: LoadedFunction
-    load: "Callable[[str, Path], CallModel]"
 
     def call(self, weights: Weights, inputs: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
         """See `CallModel`. The graph reads its own variables."""
@@ -84,8 +81,3 @@ class Function(CallModel):
     def cache_parts(self) -> Mapping[str, Any]:
         """See `CallModel`."""
         return {"function": self.function.digest}
-
-    @property
-    def recipe(self) -> "Callable[[], CallModel] | None":
-        """See `CallModel`. The other process reads the weights, too, but ends when it is idle."""
-        return functools.partial(self.load, self.name, self.path)

@@ -18,7 +18,6 @@ from shaperouter_service.functions.saved_models import load_saved_model
 from shaperouter_service.functions.settings import FunctionSettings, read_settings
 from shaperouter_service.functions.trial import TriedAxes, try_axes
 from shaperouter_service.models import DeviceKind
-from shaperouter_service.models.call_model import CallModel
 from shaperouter_service.tensors.checking import Sizes
 
 log = structlog.get_logger(__name__)
@@ -80,13 +79,6 @@ def check_compiles(function: Function, sizes: Sizes, section: Section | None) ->
         )
 
 
-def _load_untried(name: str, path: Path) -> CallModel:
-    """Loads a function to trace it: the worker has tried its axes."""
-    _, loaded, guessed = _read(path)
-    untried = TriedAxes(spec=guessed.spec, ladders=guessed.ladders, sizes=Sizes(rows=1), exact={})
-    return _function(name, path, loaded, untried, compiled=True)
-
-
 def _read(path: Path) -> tuple[FunctionSettings, LoadedFunction, GuessedAxes]:
     is_keras = path.suffix == KERAS_SUFFIX
     settings = read_settings(path.parent if is_keras else path)
@@ -119,7 +111,6 @@ def _function(
         compiled=compiled,
         path=path,
         function=loaded,
-        load=_load_untried,
     )
 
 

@@ -1,6 +1,5 @@
 """Programs of models that are called once: the graph of one signature."""
 
-import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -128,11 +127,6 @@ class CallProgram:
 class CompiledCallProgram(CallProgram):
     """A program that XLA compiles. It runs StableHLO, whether or not this process traced it."""
 
-    @property
-    def plan(self) -> "Callable[[CallModel], CompiledCallProgram]":
-        """Picklable function that makes this program for the same model in another process."""
-        return functools.partial(_planned, self._name, sizes=self.sizes)
-
     def lower(self) -> Lowered:
         """Traces the model and lowers it to StableHLO.
 
@@ -212,10 +206,6 @@ class PlainCallProgram(CallProgram):
 def tf_dtype(spec: TensorSpec) -> tf.DType:
     """TensorFlow's data type of a tensor."""
     return tf.string if spec.dtype is DType.BYTES else tf.as_dtype(spec.dtype.numpy)
-
-
-def _planned(name: str, model: CallModel, *, sizes: Sizes) -> CompiledCallProgram:
-    return CompiledCallProgram(name, model, sizes)
 
 
 def _shape(tensor: TensorSpec, spec: CallSpec, sizes: Sizes) -> list[int | None]:

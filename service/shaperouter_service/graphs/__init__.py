@@ -6,12 +6,10 @@ from shaperouter_service.graphs.builder import (
     CachedGraphBuilder,
     GraphBuilder,
     PlainGraphBuilder,
-    lower_here,
 )
 from shaperouter_service.graphs.cache_keys import cache_key, call_cache_key
 from shaperouter_service.graphs.graph import Graph
 from shaperouter_service.graphs.graph_table import GraphTable, NoCover
-from shaperouter_service.graphs.lowering_process import LoweringProcess
 from shaperouter_service.routing.snapshots import GraphState
 
 __all__ = [
@@ -22,11 +20,9 @@ __all__ = [
     "GraphBuilder",
     "GraphState",
     "GraphTable",
-    "LoweringProcess",
     "NoCover",
     "PlainGraphBuilder",
     "cache_key",
     "call_cache_key",
-    "lower_here",
     "memory_bytes",
 ]

@@ -3,7 +3,6 @@
 import functools
 import threading
 import time
-from collections.abc import Callable
 from typing import Protocol
 
 import structlog
@@ -13,9 +12,6 @@ from shaperouter_service.decoding.lowering import Lowered
 from shaperouter_service.graphs import xla_cache_dir
 from shaperouter_service.graphs.graph_program import CompiledProgram, PlainProgram
 from shaperouter_service.graphs.xla_cache_dir import Executable
-
-# Traces and lowers a program, in this process or in another.
-Lowering = Callable[[CompiledProgram], Lowered]
 
 log = structlog.get_logger(__name__)
 
@@ -37,32 +33,21 @@ class Builder(Protocol):
         """Compiles the program; returns whether it was loaded from the cache instead."""
 
 
-def lower_here(program: CompiledProgram) -> Lowered:
-    """Traces and lowers a program in this process."""
-    return program.lower()
-
-
 class GraphBuilder:
     """Traces and compiles one graph: a compile thread calls `trace`, then `compile`.
 
     Only one compile thread traces at a time.
     """
 
-    def __init__(self, program: CompiledProgram, lower: Lowering = lower_here) -> None:
-        """Prepares to build a program.
-
-        Args:
-            program: The program, not yet traced or loaded.
-            lower: Traces and lowers the program.
-        """
+    def __init__(self, program: CompiledProgram) -> None:
+        """Prepares to build a program, which is not yet traced or loaded."""
         self._program = program
-        self._lower = lower
         # Time that an earlier process took to make the parts that were found in the cache.
         self.spared_seconds = 0.0
 
     def trace(self) -> None:
         """Traces the program and loads the result into it."""
-        self._program.load(self._lower(self._program))
+        self._program.load(self._program.lower())
 
     def compile(self) -> bool:
         """Compiles the program; returns whether it was loaded from the cache instead."""
@@ -98,17 +83,14 @@ class CachedGraphBuilder(GraphBuilder):
     another process stored, whatever either traced and compiled before.
     """
 
-    def __init__(
-        self, program: CompiledProgram, section: Section, lower: Lowering = lower_here
-    ) -> None:
+    def __init__(self, program: CompiledProgram, section: Section) -> None:
         """Prepares to build a program.
 
         Args:
             program: The program, not yet traced or loaded.
             section: The cache's section for programs of this model.
-            lower: Traces and lowers the program.
         """
-        super().__init__(program, lower)
+        super().__init__(program)
         self._section = section
         # TensorFlow finds the executable by this name. Two models of the same dimensions share it,
         # so their graphs are compiled once.
@@ -125,7 +107,7 @@ class CachedGraphBuilder(GraphBuilder):
             self._program.load(lowered, self._name)
             return
         started = time.monotonic()
-        self._traced = self._lower(self._program)
+        self._traced = self._program.lower()
         self._trace_seconds = time.monotonic() - started
         self._program.load(self._traced, self._name)
 
@@ -185,7 +167,7 @@ class CachedGraphBuilder(GraphBuilder):
         # TensorFlow remembers the failure of a name, so another name is needed. Under that name the
         # executable is not cached this time.
         if self._traced is None:
-            self._program.load(self._lower(self._program))
+            self._program.load(self._program.lower())
         else:
             self._program.load(self._traced)
         self._compile_unkept()

@@ -1,7 +1,6 @@
 """The interface of programs that graphs use: those of `decoding` and of models called once."""
 
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from shaperouter_service.decoding.lowering import Lowered
 
@@ -39,10 +38,6 @@ class CompiledProgram(GraphProgram, Protocol):
     """A program that XLA compiles."""
 
     @property
-    def plan(self) -> Callable[[Any], "CompiledProgram"]:
-        """Picklable function that makes this program for the same model in another process."""
-
-    @property
     def compiled_name(self) -> str:
         """TensorFlow's name of the loaded function."""
 
@@ -50,7 +45,7 @@ class CompiledProgram(GraphProgram, Protocol):
         """Traces the Python code and lowers it to StableHLO."""
 
     def load(self, lowered: Lowered, name: str | None = None) -> None:
-        """Loads what `lower` returned, here or in another process."""
+        """Loads what `lower` returned, here or in an earlier process."""
 
     def compile(self) -> None:
         """Compiles the loaded program."""

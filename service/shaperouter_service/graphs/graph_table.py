@@ -61,7 +61,7 @@ class GraphTable:
         budget: CompileBudget,
         threads: int,
         on_change: Callable[[], None],
-        make_builder: Callable[[Any, bool], Builder],
+        make_builder: Callable[[Any], Builder],
     ) -> None:
         """Starts the compile threads.
 
@@ -72,7 +72,7 @@ class GraphTable:
             budget: Limits on what is compiled.
             threads: Number of compilations that run at a time.
             on_change: Called after each change of a graph's state, on any thread.
-            make_builder: Creates the builder of a program, given whether a request waits for it.
+            make_builder: Creates the builder of a program.
         """
         self.budget = budget
         self.threads = threads
@@ -351,17 +351,14 @@ class GraphTable:
             threading.Thread(target=work, name="compile", daemon=True).start()
         threading.stack_size(default_stack)
 
-    def _next(self) -> tuple[Graph, bool] | None:
-        """Takes the first queued graph, with whether it is urgent.
-
-        Returns None if that one is refused, or if there is none.
-        """
+    def _next(self) -> Graph | None:
+        """Takes the first queued graph; None if that one is refused, or if there is none."""
         with self._work_there:
             if not self._queued:
                 return None
             urgent = [signature for signature, waited_for in self._queued.items() if waited_for]
             signature = urgent[0] if urgent else max(self._queued, key=self._priority)
-            is_urgent = self._queued.pop(signature)
+            del self._queued[signature]
             graph = self._graphs[signature]
             try:
                 # Other graphs may have used up the memory since it was requested.
@@ -373,7 +370,7 @@ class GraphTable:
                 return None
             self._move(graph, GraphState.TRACING)
             graph.begun = graph.since
-            return graph, is_urgent
+            return graph
 
     def _priority(self, signature: Signature) -> float:
         saved = self._graphs[signature].would_save.at(time.monotonic())
@@ -396,12 +393,12 @@ class GraphTable:
             taken = self._next()
             self._on_change()
             if taken is not None:
-                self._make_ready(*taken)
+                self._make_ready(taken)
 
-    def _make_ready(self, graph: Graph, is_urgent: bool) -> None:
+    def _make_ready(self, graph: Graph) -> None:
         if graph.program is None:
             raise TypeError(f"{graph.signature} has no program")
-        builder = self._make_builder(graph.program, is_urgent)
+        builder = self._make_builder(graph.program)
         try:
             enter_thread()
             with self._tracing:

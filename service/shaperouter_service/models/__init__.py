@@ -12,14 +12,12 @@ from shaperouter_service.models.loading import (
     NARROW_CACHES,
     DType,
     Model,
-    ModelSpec,
     load_model,
     read_draft,
     read_family,
     resolve_cache_dtype,
     resolve_dtype,
     unused_tensors,
-    weightless_model,
 )
 from shaperouter_service.models.transcripts import Transcripts, read_transcripts
 from shaperouter_service.models.weights import DeviceKind, Role, Weights
@@ -33,7 +31,6 @@ __all__ = [
     "EncoderDecoder",
     "Family",
     "Model",
-    "ModelSpec",
     "Role",
     "Transcripts",
     "Weights",
@@ -47,5 +44,4 @@ __all__ = [
     "resolve_cache_dtype",
     "resolve_dtype",
     "unused_tensors",
-    "weightless_model",
 ]

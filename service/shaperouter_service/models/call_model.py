@@ -1,7 +1,7 @@
 """The interface of a model that is called once: a function, or a text encoder with its head."""
 
 import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -81,12 +81,3 @@ class CallModel(abc.ABC):
 
         The values are written as JSON: dimensions of a family, or a digest of a file.
         """
-
-    @property
-    def recipe(self) -> "Callable[[], CallModel] | None":
-        """Picklable function that makes this model with weights that have no values.
-
-        Another process traces the model by it, while this one serves requests. None to trace in
-        this process.
-        """
-        return None

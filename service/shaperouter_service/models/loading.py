@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.errors import StartupError
-from shaperouter_service.kernels import aligned
 from shaperouter_service.models.bart import Bart, MBart
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.defaults import read_decoder_start, read_default_options
@@ -35,7 +34,7 @@ from shaperouter_service.models.weight_loading import (
     read_now,
     warn_of_unused,
 )
-from shaperouter_service.models.weight_memory import packed_type, variable
+from shaperouter_service.models.weight_memory import packed_type
 from shaperouter_service.models.weights import DeviceKind, Role, Weights
 from shaperouter_service.models.whisper import Whisper
 
@@ -72,33 +71,6 @@ NARROW_CACHES = tf.uint16
 _PACKED_DTYPES: Sequence[DType] = ("int8", "int4")
 # Bytes of a number; those of four bits are with their scales.
 _SIZES: Mapping[DType, float] = {"float32": 4, "bfloat16": 2, "int8": 1, "int4": 0.5 + 2 / 32}
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelSpec:
-    """A model without its weights, to send to another process.
-
-    Attributes:
-        name: As requests call the model.
-        family: Its dimensions and forward pass.
-        dtype: Type of most computations.
-        cache_dtype: See `Model`.
-        weight_dtype: Type that matrices are stored in.
-        weights: Shapes and types of the weights, by name.
-        packed: See `Weights`.
-        parameters: Number of parameters.
-        draft: See `Model`.
-    """
-
-    name: str
-    family: Family
-    dtype: tf.DType
-    cache_dtype: tf.DType
-    weight_dtype: tf.DType
-    weights: Mapping[str, tf.TensorSpec]
-    packed: Mapping[str, tuple[int, int]]
-    parameters: int
-    draft: Family | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,24 +118,6 @@ class Model:
         """Memory of one position of the caches: keys and values of all layers."""
         numbers = sum(each.layers * each.heads * each.head_size for each in self.cached)
         return 2 * numbers * self.cache_dtype.size
-
-    @property
-    def spec(self) -> ModelSpec:
-        """The model without its weights."""
-        return ModelSpec(
-            name=self.name,
-            family=self.family,
-            dtype=self.dtype,
-            cache_dtype=self.cache_dtype,
-            weight_dtype=self.weight_dtype,
-            weights={
-                name: tf.TensorSpec(weight.shape, weight.dtype)
-                for name, weight in self.weights.items()
-            },
-            packed=self.weights.packed,
-            parameters=self.parameters,
-            draft=self.draft,
-        )
 
 
 def resolve_dtype(choice: Literal["auto"] | DType, *, packed: bool) -> DType:
@@ -403,31 +357,4 @@ def load_model(
         decoder_start_token_id=read_decoder_start(checkpoint, family),
         default_options=default_options,
         transcripts=transcripts,
-    )
-
-
-def weightless_model(spec: ModelSpec) -> Model:
-    """Creates a model that can be traced but not run: its weights have shapes but no values.
-
-    Their memory is never written to, so the system never provides it. The model is for a CPU and
-    lacks what only requests need: default options, the size of the encoder, and the settings of
-    transcripts.
-    """
-    weights = {
-        name: variable(name, aligned(tuple(weight.shape), np.dtype(weight.dtype.as_numpy_dtype)))
-        for name, weight in spec.weights.items()
-    }
-    return Model(
-        name=spec.name,
-        family=spec.family,
-        weights=Weights(weights, DeviceKind.CPU, spec.packed),
-        dtype=spec.dtype,
-        cache_dtype=spec.cache_dtype,
-        weight_dtype=spec.weight_dtype,
-        parameters=spec.parameters,
-        draft=spec.draft,
-        weight_bytes=0,
-        encoder_weight_bytes=0,
-        decoder_start_token_id=None,
-        default_options={},
     )

@@ -40,11 +40,6 @@ class LogSettings:
 _settings: LogSettings | None = None
 
 
-def log_settings() -> LogSettings:
-    """The settings of this process's logs."""
-    return _settings or LogSettings()
-
-
 def logs_json() -> bool:
     """Whether this process was set up to log in JSON."""
     return _settings is not None and _is_json(_settings.format)

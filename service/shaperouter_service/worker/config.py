@@ -47,8 +47,6 @@ class EngineConfig:
         check_padding: Share of the calls of functions that are repeated exactly while the device is
             idle, to check that padding has not changed their answers.
         make_recorded: Whether to compile the graphs of the record of traffic in advance.
-        trace_apart: Whether to trace in a separate process while requests run, which tracing in
-            this process would delay; on a CPU only.
         repository: Directory below which models may be loaded while the worker runs; None to load
             only `models`.
     """
@@ -77,5 +75,4 @@ class EngineConfig:
     hang_timeout: float = HANG_TIMEOUT
     check_padding: float = 0.0
     make_recorded: bool = True
-    trace_apart: bool = False
     repository: Path | None = None

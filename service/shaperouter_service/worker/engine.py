@@ -17,7 +17,7 @@ from shaperouter_service.errors import (
     StartupError,
     StoppingError,
 )
-from shaperouter_service.graphs import CompileBudget, GraphTable, LoweringProcess
+from shaperouter_service.graphs import CompileBudget, GraphTable
 from shaperouter_service.kernels import choose
 from shaperouter_service.models import (
     DeviceKind,
@@ -120,7 +120,7 @@ class Engine:
             config, config.models, kernels=self._kernels, compile_cache=compile_cache
         )
         self._recorder = TrafficRecorder(record, loaded.all_ladders)
-        self._programs = self._make_programs(loaded)
+        self._programs = ProgramFactory(loaded, speculates=config.speculate == "ngram")
         self._costs = Costs(loaded.dimensions)
         self._graphs = self._make_graph_table(loaded.all_ladders)
         self._warm_up = WarmUp(self._graphs)
@@ -152,12 +152,12 @@ class Engine:
         if self._config.threads is not None:
             tf.config.threading.set_intra_op_parallelism_threads(self._config.threads)
         self._device = _device_name()
-        self._on_cpu = DeviceKind.present() is DeviceKind.CPU
+        on_cpu = DeviceKind.present() is DeviceKind.CPU
         # This starts TensorFlow's threads, which serve requests, at normal priority. The kernels'
         # self-check is the first code that this process compiles.
         tf.config.list_logical_devices()
         kernels = self._config.kernels
-        self._kernels = run_at_low_priority(lambda: choose(kernels)) if self._on_cpu else None
+        self._kernels = run_at_low_priority(lambda: choose(kernels)) if on_cpu else None
 
     def _wait_for_weights(self, loaded: LoadedModels) -> None:
         """Waits until the weights have been read.
@@ -173,19 +173,6 @@ class Engine:
         self._start.loaded()
         self._has_weights = True
         self._graph_changed()
-
-    def _make_programs(self, loaded: LoadedModels) -> ProgramFactory:
-        """Creates the factory of programs, with a process for tracing if configured."""
-        # TensorFlow lowers only for a device it has, and two processes would share a GPU's memory.
-        apart = self._config.trace_apart and self._on_cpu
-        return ProgramFactory(
-            loaded,
-            tracing=LoweringProcess([*loaded.models.values(), *loaded.call_models.values()])
-            if apart
-            else None,
-            is_serving=lambda: self._models.is_serving,
-            speculates=self._config.speculate == "ngram",
-        )
 
     def _make_graph_table(self, ladders: Mapping[str, Ladders | CallLadders]) -> GraphTable:
         """Creates the table of graphs.

@@ -179,13 +179,6 @@ class ModelTable:
                 return True
         return False
 
-    @property
-    def is_serving(self) -> bool:
-        """Whether requests run."""
-        return any(lane.active_slots for lane in self.lanes.values()) or any(
-            scheduler.waiting for scheduler in self.calls.values()
-        )
-
     def _make_lanes(self, loaded: LoadedModels) -> dict[tuple[str, int], LaneScheduler]:
         encoded = {name: EncodedSources() for name in loaded.models}
         return {

@@ -1,7 +1,5 @@
 """The programs of a worker's graphs, and what traces, compiles and caches them."""
 
-from collections.abc import Callable
-
 from shaperouter_service.compile_cache import Section
 from shaperouter_service.decoding import (
     AlignProgram,
@@ -10,22 +8,18 @@ from shaperouter_service.decoding import (
     PrefillProgram,
     Program,
 )
-from shaperouter_service.decoding.lowering import Lowered
 from shaperouter_service.functions import CallProgram, CompiledCallProgram, PlainCallProgram
 from shaperouter_service.graphs import (
     Builder,
     CachedGraphBuilder,
     GraphBuilder,
-    LoweringProcess,
     PlainGraphBuilder,
-    lower_here,
 )
 from shaperouter_service.graphs.graph_program import CompiledProgram
 from shaperouter_service.models import Model
 from shaperouter_service.models.call_model import CallModel
 from shaperouter_service.routing.call_ladders import CallLadders
 from shaperouter_service.routing.ladders import Ladders
-from shaperouter_service.routing.served_model import ModelKind
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.worker.models import LoadedModels
 
@@ -35,43 +29,32 @@ class ProgramFactory:
 
     Attributes:
         sections: The models' sections of the compile cache, by name; empty without a cache.
-        tracing: The process that traces while requests run; None to trace in this process.
-        is_serving: Returns whether requests are running.
         speculates: Whether steps of decode graphs can check proposals.
     """
 
-    def __init__(
-        self,
-        loaded: LoadedModels,
-        *,
-        tracing: LoweringProcess | None,
-        is_serving: Callable[[], bool],
-        speculates: bool = False,
-    ) -> None:
+    def __init__(self, loaded: LoadedModels, *, speculates: bool = False) -> None:
         """Stores what programs are created from.
 
         Args:
             loaded: The models.
-            tracing: See above.
-            is_serving: See above.
             speculates: See above.
         """
         self.sections: dict[str, Section] = {}
-        self.tracing = tracing
-        self.is_serving = is_serving
         self.speculates = speculates
         self._models: dict[str, Model] = {}
         self._ladders: dict[str, Ladders] = {}
         self._call_models: dict[str, CallModel] = {}
         # Replaced when an axis loses its ladder.
         self._call_ladders: dict[str, CallLadders] = {}
-        self._add(loaded)
+        self.add(loaded)
 
     def add(self, loaded: LoadedModels) -> None:
         """Takes further models, whose weights have been read."""
-        self._add(loaded)
-        if self.tracing is not None:
-            self.tracing.add([*loaded.models.values(), *loaded.call_models.values()])
+        self.sections |= loaded.sections
+        self._models |= loaded.models
+        self._ladders |= loaded.ladders
+        self._call_models |= loaded.call_models
+        self._call_ladders |= {name: model.ladders for name, model in loaded.call_models.items()}
 
     def remove(self, model: str) -> None:
         """Forgets a model, none of whose graphs is wanted any more."""
@@ -80,15 +63,6 @@ class ProgramFactory:
             self.sections,
         ):
             known.pop(model, None)
-        if self.tracing is not None:
-            self.tracing.remove(model)
-
-    def _add(self, loaded: LoadedModels) -> None:
-        self.sections |= loaded.sections
-        self._models |= loaded.models
-        self._ladders |= loaded.ladders
-        self._call_models |= loaded.call_models
-        self._call_ladders |= {name: model.ladders for name, model in loaded.call_models.items()}
 
     def set_call_ladders(self, model: str, ladders: CallLadders) -> None:
         """Takes the ladders that are now those of a model that is called once."""
@@ -124,21 +98,12 @@ class ProgramFactory:
         kind = CompiledCallProgram if model.compiled else PlainCallProgram
         return kind(f"{signature.model}_call", model, sizes)
 
-    def make_builder(self, program: CompiledProgram | PlainCallProgram, is_urgent: bool) -> Builder:
-        """Prepares the compilation of a program, or its loading from the cache.
-
-        Args:
-            program: The program.
-            is_urgent: Whether a request waits for it.
-        """
+    def make_builder(self, program: CompiledProgram | PlainCallProgram) -> Builder:
+        """Prepares the compilation of a program, or its loading from the cache."""
         if isinstance(program, PlainCallProgram):
             return PlainGraphBuilder(program)
         section = self.sections.get(program.model.name)
-        # A request would wait longer for the start of the process than for the trace of a function.
-        lower = lower_here if is_urgent and _is_of_function(program) else self._lower
-        if section is None:
-            return GraphBuilder(program, lower)
-        return CachedGraphBuilder(program, section, lower)
+        return GraphBuilder(program) if section is None else CachedGraphBuilder(program, section)
 
     def is_cached(self, signature: Signature) -> bool:
         """Whether the compile cache has the graph of a signature."""
@@ -147,16 +112,6 @@ class ProgramFactory:
             # Tracing takes no longer than loading.
             return True
         return section is not None and section.has(self.program(signature).label)
-
-    def _lower(self, program: CompiledProgram) -> Lowered:
-        # The process takes seconds to start, and is not needed while no request runs.
-        if self.tracing is None or not (self.tracing.running or self.is_serving()):
-            return lower_here(program)
-        return self.tracing.lower(program)
-
-
-def _is_of_function(program: CompiledProgram) -> bool:
-    return isinstance(program, CompiledCallProgram) and program.model.kind is ModelKind.FUNCTION
 
 
 def _align_program(name: str, model: Model, signature: Signature) -> Program:

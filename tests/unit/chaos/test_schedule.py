@@ -16,7 +16,7 @@ def test_a_seed_gives_the_same_schedule_again_and_another_seed_another_one() -> 
 
 
 def test_a_long_schedule_has_every_kind_of_fault_at_the_asked_pace() -> None:
-    schedule = drawn(1)
+    schedule = drawn(1, 1000)
     assert {fault.kind for fault in schedule.faults} == set(FaultKind)
     pauses = [after.at - before.at for before, after in itertools.pairwise(schedule.faults)]
     assert min(pauses) >= 1.4

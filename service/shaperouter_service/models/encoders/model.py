@@ -1,20 +1,16 @@
 """A text encoder with its head in memory."""
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from shaperouter_service.kernels import aligned
 from shaperouter_service.models.call_model import CallModel
 from shaperouter_service.models.encoders.heads import Embedder, Head
 from shaperouter_service.models.encoders.text_encoder import TextEncoder
 from shaperouter_service.models.encoders.tokens import Tokens
-from shaperouter_service.models.weight_memory import variable
-from shaperouter_service.models.weights import DeviceKind, Weights
+from shaperouter_service.models.weights import Weights
 from shaperouter_service.routing.call_ladders import BATCH, AxisLadder, CallLadders
 from shaperouter_service.routing.ladder import doubling_ladder, length_ladder
 from shaperouter_service.routing.served_model import ModelKind
@@ -134,27 +130,3 @@ class EncoderModel(CallModel):
             "head": repr(self.head),
             "packed": sorted(self.weights.packed.items()),
         }
-
-    @property
-    def recipe(self) -> Callable[[], CallModel]:
-        """See `CallModel`."""
-        specs = {
-            name: tf.TensorSpec(weight.shape, weight.dtype) for name, weight in self.weights.items()
-        }
-        fields = {
-            name: getattr(self, name) for name in self.__dataclass_fields__ if name != "weights"
-        }
-        return functools.partial(_weightless, fields, specs, self.weights.packed)
-
-
-def _weightless(
-    fields: Mapping[str, Any],
-    specs: Mapping[str, tf.TensorSpec],
-    packed: Mapping[str, tuple[int, int]],
-) -> EncoderModel:
-    """A model that can be traced but not run; see `weightless_model`."""
-    weights = {
-        name: variable(name, aligned(tuple(spec.shape), np.dtype(spec.dtype.as_numpy_dtype)))
-        for name, spec in specs.items()
-    }
-    return EncoderModel(**fields, weights=Weights(weights, DeviceKind.CPU, packed))
