@@ -2,12 +2,13 @@
 
 import dataclasses
 import math
+import os
 import threading
 import time
 
 import pytest
 
-from harness.graph_table import Table
+from harness.graph_table import FakeProgram, Table
 from harness.waiting import wait_until
 from shaperouter_service.errors import GraphRefusedError, StartupError
 from shaperouter_service.graphs import (
@@ -18,6 +19,7 @@ from shaperouter_service.graphs import (
 from shaperouter_service.graphs.graph import NEWEST_STEPS
 from shaperouter_service.graphs.memory_maps import MemoryMaps
 from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.system.process import NICE
 from shaperouter_service.worker.ladders import check_further
 
 
@@ -152,6 +154,44 @@ def test_the_graph_that_would_save_most_goes_first() -> None:
     assert little.state is not GraphState.READY
     fake.programs[_signature(128)].go_on.set()
     wait_until(lambda: little.state is GraphState.READY)
+
+
+def test_graphs_are_traced_at_normal_priority_and_compiled_at_a_lower_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    priorities: dict[str, int] = {}
+
+    def note(step: str) -> None:
+        priorities[step] = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    monkeypatch.setattr(FakeProgram, "lower", lambda _: note("trace"))
+    monkeypatch.setattr(FakeProgram, "compile", lambda _: note("compile"))
+    graph = Table().table.request_compile(_signature(64), urgent=True)
+    wait_until(lambda: graph.state is GraphState.READY)
+    note("here")
+    lowest = 19
+    assert priorities["trace"] == priorities["here"]
+    assert priorities["compile"] == min(priorities["here"] + NICE, lowest)
+
+
+def test_a_call_beside_a_trace_says_nothing_about_the_time_of_a_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake, go_on = Table(), threading.Event()
+    monkeypatch.setattr(FakeProgram, "lower", lambda _: go_on.wait(60))
+    graph = fake.table.request_compile(_signature(64), urgent=True)
+    served = Graph(_signature(128))
+    wait_until(lambda: graph.state is GraphState.TRACING)
+    wait_until(lambda: fake.table.was_tracing(0.0))
+    fake.table.record(served, 1.0, steps=1)
+    assert served.step_seconds is None
+    go_on.set()
+    wait_until(lambda: graph.state is GraphState.COMPILING)
+    wait_until(lambda: not fake.table.was_tracing(0.01))
+    assert fake.table.was_tracing(60.0)
+    fake.table.record(served, 0.01, steps=1)
+    assert served.step_seconds == 0.01
+    fake.programs[_signature(64)].go_on.set()
 
 
 def test_a_ready_graph_resets_the_savings_of_similar_graphs() -> None:

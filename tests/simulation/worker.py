@@ -77,7 +77,7 @@ class SimulatedGraphs(GraphTable):
             ),
             threads=1,
             on_change=on_change,
-            make_builder=lambda *_: None,
+            make_builder=lambda _: None,
         )
 
     def _start_threads(self, count: int, work: Callable[[], None]) -> None:
@@ -92,7 +92,7 @@ class SimulatedGraphs(GraphTable):
         if self._making or not self._queued or (taken := self._next()) is None:
             return
         self._making += 1
-        self._clock.after(self._seconds, lambda: self._made(taken[0]))
+        self._clock.after(self._seconds, lambda: self._made(taken))
 
     def _made(self, graph: Graph) -> None:
         self._making -= 1

@@ -157,7 +157,7 @@ class CompiledCallProgram(CallProgram):
         return Lowered(module=module, weights=weights)
 
     def load(self, lowered: Lowered, name: str | None = None) -> None:
-        """Loads what `lower` returned, here or in another process.
+        """Loads what `lower` returned, here or in an earlier process.
 
         Args:
             lowered: Module of the same model and sizes.

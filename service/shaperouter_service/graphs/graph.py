@@ -34,7 +34,7 @@ class Graph:
         compiles: Number of successful compilations.
         loads: Number of loads from the compile cache.
         failures: Number of failures to trace or compile.
-        trace_seconds: Time spent tracing, including the start of the lowering process.
+        trace_seconds: Time spent tracing.
         compile_seconds: Durations of the compilations.
         load_seconds: Time spent loading.
         make_seconds: Time that the last build took, or would have taken without the cache; 0 until

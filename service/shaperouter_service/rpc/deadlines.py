@@ -9,7 +9,7 @@ waiting call is ended a moment earlier, by the process that knows what the call 
 MARGIN, MAX_SHARE = 0.1, 0.1
 
 # Margins of a worker. It answers before its router because it knows more. The router answers for it
-# while the worker's interpreter is blocked by tracing its first graphs.
+# while the worker's interpreter is blocked by tracing.
 WORKER_MARGINS = 1.5
 
 

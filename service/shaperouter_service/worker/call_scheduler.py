@@ -136,11 +136,6 @@ class CallScheduler:
         with self._lock:
             self._refusal = reason
 
-    @property
-    def waiting(self) -> int:
-        """Number of calls that wait."""
-        return len(self._queue)
-
     def report(self) -> CallQueueReport:
         """Describes the load."""
         with self._lock:
