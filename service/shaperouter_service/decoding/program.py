@@ -24,8 +24,8 @@ class Program(abc.ABC):
 
     It holds one ConcreteFunction and calls it directly, since calling a `tf.function` would wait
     for a lock that is held while another signature is traced. `lower`, `load`, `trace` and
-    `compile` run on a compile thread; everything else runs later, on the device thread. The threads
-    share only the weights, which are never written.
+    `compile` run on the threads that make graphs; everything else runs later, on the device thread.
+    The threads share only the weights, which are never written.
 
     Attributes:
         model: The model that the program runs.

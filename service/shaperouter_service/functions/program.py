@@ -27,8 +27,8 @@ class UncompilableError(Exception):
 class CallProgram:
     """A model at one set of sizes.
 
-    `load`, `compile` and what precedes them run on a compile thread, calls later on the device
-    thread. The threads share only the weights.
+    `load`, `compile` and what precedes them run on the threads that make graphs, calls later on the
+    device thread. The threads share only the weights.
 
     Attributes:
         model: The model.

@@ -17,7 +17,7 @@ log = structlog.get_logger(__name__)
 
 
 class Builder(Protocol):
-    """Makes one graph ready: a compile thread calls `trace`, then `compile`.
+    """Makes one graph ready: a thread that traces calls `trace`, then one that compiles `compile`.
 
     Attributes:
         spared_seconds: Time that an earlier process took to make the parts that were found in the
@@ -34,9 +34,9 @@ class Builder(Protocol):
 
 
 class GraphBuilder:
-    """Traces and compiles one graph: a compile thread calls `trace`, then `compile`.
+    """Traces and compiles one graph: `trace` is called first, then `compile`.
 
-    Only one compile thread traces at a time.
+    Only one graph is traced at a time, except where the compile cache rejects a part.
     """
 
     def __init__(self, program: CompiledProgram) -> None:

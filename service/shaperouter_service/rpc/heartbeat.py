@@ -4,7 +4,8 @@
 HEARTBEAT = 2.0
 
 # Heartbeats that a worker may miss before a router counts it as lost. Tracing and a busy machine
-# delay a heartbeat by about a second, never three in a row. A mistake costs little: the runs
+# delay a heartbeat by about a second; only graphs of deep models without the native kernels and
+# large functions may take longer. A mistake costs little: the runs
 # continue elsewhere after another prefill, and the next snapshot brings the worker back.
 MISSED_HEARTBEATS = 3
 

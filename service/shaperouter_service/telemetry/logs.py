@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class LogSettings:
-    """Settings of a process's logs, which its child processes inherit.
+    """Settings of a process's logs.
 
     Attributes:
         level: Minimum level: debug, info, warning or error.
