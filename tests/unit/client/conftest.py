@@ -17,6 +17,7 @@ from google.rpc import code_pb2, status_pb2
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from harness.fake_transcriber import FakeTranscriber
+from harness.waiting import wait_until
 from shaperouter import Client
 from shaperouter.v1 import (
     generation_pb2,
@@ -279,9 +280,8 @@ class FakeShaperouter(
         )
 
     def hold(self, context: grpc.ServicerContext) -> None:
-        """A step that waits until the test releases it or the call is cancelled."""
-        del context
-        self.released.wait(PATIENCE)
+        """A step that waits until the test releases it, or its own call ends."""
+        wait_until(lambda: self.released.is_set() or not context.is_active(), timeout=PATIENCE)
 
     @staticmethod
     def fail(
@@ -410,7 +410,6 @@ class FakeShaperouter(
         def ended() -> None:
             if not call.finished:
                 self.cancelled.set()
-                self.released.set()
 
         if not context.add_callback(ended):
             ended()

@@ -153,7 +153,7 @@ def test_errors_name_the_whole_timeout(fake: FakeShaperouter, generate: Generate
     fake.before_answer = fake.hold
     with pytest.raises(PromptsError) as caught:
         generate(fake.address, ["x"] * 2, timeout=0.3)
-    # On a busy machine the time may end before a prompt is sent; that error names it too.
+    # On a busy machine the time may end before a prompt is sent. That error names it, too.
     messages = [str(result) for result in caught.value.results]
     assert [message for message in messages if "the timeout of 0.3 s" not in message] == []
 
