@@ -182,13 +182,13 @@ def test_a_call_beside_a_trace_says_nothing_about_the_time_of_a_step(
     graph = fake.table.request_compile(_signature(64), urgent=True)
     served = Graph(_signature(128))
     wait_until(lambda: graph.state is GraphState.TRACING)
-    wait_until(lambda: fake.table.was_tracing(0.0))
+    wait_until(lambda: fake.table.tracer.was_tracing(0.0))
     fake.table.record(served, 1.0, steps=1)
     assert served.step_seconds is None
     go_on.set()
     wait_until(lambda: graph.state is GraphState.COMPILING)
-    wait_until(lambda: not fake.table.was_tracing(0.01))
-    assert fake.table.was_tracing(60.0)
+    wait_until(lambda: not fake.table.tracer.was_tracing(0.01))
+    assert fake.table.tracer.was_tracing(60.0)
     fake.table.record(served, 0.01, steps=1)
     assert served.step_seconds == 0.01
     fake.programs[_signature(64)].go_on.set()

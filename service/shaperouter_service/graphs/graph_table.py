@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from math import inf
 from typing import Any, Final
@@ -17,6 +16,7 @@ from shaperouter_service.graphs.builder import Builder
 from shaperouter_service.graphs.graph import Graph
 from shaperouter_service.graphs.graph_program import GraphProgram
 from shaperouter_service.graphs.memory_maps import MemoryMaps, memory_maps
+from shaperouter_service.graphs.tracer import Tracer
 from shaperouter_service.routing.compile_policy import SAVINGS_THRESHOLD
 from shaperouter_service.routing.costs import Costs, Dimensions, cheapest
 from shaperouter_service.routing.decay import DecayingSum
@@ -51,6 +51,11 @@ class GraphTable:
     A signature has at most one graph, which a compile thread builds. Graphs that a request waits
     for come first, in the order of the requests. The others follow by the time they would have
     saved relative to their compile time. All methods may be called from any thread.
+
+    Attributes:
+        budget: Limits on what is compiled.
+        threads: Number of compilations that run at a time.
+        tracer: The thread that traces.
     """
 
     def __init__(
@@ -86,10 +91,7 @@ class GraphTable:
         # Graphs that may be compiled nevertheless.
         self._thawed: set[Signature] = set()
         self._lock = threading.Lock()
-        # Traces one graph at a time: tracing is Python code, so two traces would contend for the
-        # interpreter lock, and each would take longer than both in turn.
-        self._tracer = ThreadPoolExecutor(1, thread_name_prefix="trace")
-        self._is_tracing, self._last_traced = False, -inf
+        self.tracer = Tracer()
         self._graphs: dict[Signature, Graph] = {}
         # Graphs that wait for a thread, in the order of requests, and whether each is urgent.
         self._queued: dict[Signature, bool] = {}
@@ -229,7 +231,7 @@ class GraphTable:
 
     def record(self, graph: Graph, seconds: float, steps: int | None = None) -> float:
         """Records a call that served requests; takes and returns what `Graph.record_call` does."""
-        is_typical = not self.was_tracing(seconds)
+        is_typical = not self.tracer.was_tracing(seconds)
         device_seconds = graph.record_call(seconds, steps if is_typical else None)
         self._recorder.served(graph.signature, seconds, steps=steps or 0)
         # Graphs are compared by their undisturbed times: a graph that was measured while the
@@ -238,13 +240,6 @@ class GraphTable:
             with self._lock:
                 self._costs.measured(graph.signature, graph.best_step_seconds)
         return device_seconds
-
-    def was_tracing(self, seconds: float) -> bool:
-        """Whether a graph was traced in these last seconds.
-
-        A call beside a trace may wait for the interpreter lock, and says nothing about its graph.
-        """
-        return self._is_tracing or time.monotonic() - self._last_traced < seconds
 
     def record_missed_savings(self, asked: Signature, served: Graph, seconds: float) -> None:
         """Records the time that a call lost because its tight cover was not ready.
@@ -357,9 +352,7 @@ class GraphTable:
 
     def _start_threads(self, count: int, work: Callable[[], None]) -> None:
         default_stack = threading.stack_size(COMPILE_STACK_BYTES)
-        # Starts its thread at this thread's priority, above that of compile threads: all threads
-        # wait while a trace holds the interpreter lock, however busy the machine is.
-        self._tracer.submit(lambda: None)
+        self.tracer.start()
         for _ in range(count):
             threading.Thread(target=work, name="compile", daemon=True).start()
         threading.stack_size(default_stack)
@@ -414,7 +407,7 @@ class GraphTable:
         builder = self._make_builder(graph.program)
         try:
             enter_thread()
-            started = self._tracer.submit(self._trace, builder).result()
+            started = self.tracer.trace(builder)
             traced = time.monotonic()
             if graph.program.traces:
                 graph.trace_seconds += traced - started
@@ -454,17 +447,6 @@ class GraphTable:
             self._forget_savings(graph.signature)
             self._count_maps()
             self._moved(graph, GraphState.READY)
-
-    def _trace(self, builder: Builder) -> float:
-        """Traces a program, or loads it; returns when this began."""
-        enter_thread()
-        started = time.monotonic()
-        self._is_tracing = True
-        try:
-            builder.trace()
-        finally:
-            self._is_tracing, self._last_traced = False, time.monotonic()
-        return started
 
     def _count_maps(self) -> None:
         before, self._maps = self._maps, memory_maps()

@@ -181,7 +181,9 @@ class CallCovers:
             seconds: The duration of the call.
             share: The share of their rows that it was called for.
         """
-        if self._graphs.graph(asked).state is GraphState.READY or self._graphs.was_tracing(seconds):
+        if self._graphs.graph(asked).state is GraphState.READY or self._graphs.tracer.was_tracing(
+            seconds
+        ):
             return
         missed = seconds - share * self._graphs.step_seconds(asked)
         if missed > 0:

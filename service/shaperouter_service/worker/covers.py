@@ -132,7 +132,9 @@ class Covers:
             share: The share of the runs that it was called for.
             steps: The number of its steps.
         """
-        if self._graphs.graph(asked).state is GraphState.READY or self._graphs.was_tracing(seconds):
+        if self._graphs.graph(asked).state is GraphState.READY or self._graphs.tracer.was_tracing(
+            seconds
+        ):
             return
         missed = seconds - steps * share * self._graphs.step_seconds(asked)
         if missed > 0:

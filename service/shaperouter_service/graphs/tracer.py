@@ -1,0 +1,56 @@
+"""The thread that traces a worker's graphs."""
+
+import math
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from shaperouter_service.decoding import enter_thread
+from shaperouter_service.graphs.builder import Builder
+
+
+class Tracer:
+    """Traces one graph at a time, for the compile threads.
+
+    Tracing is Python code, so two traces would contend for the interpreter lock, and each would
+    take longer than both in turn.
+    """
+
+    def __init__(self) -> None:
+        """Starts no thread."""
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="trace")
+        self._is_tracing = False
+        self._last_traced = -math.inf
+
+    def start(self) -> None:
+        """Starts the thread at the caller's priority, which must be that of serving threads.
+
+        All threads wait while a trace holds the interpreter lock. At a low priority it would hold
+        the lock for as long as other processes keep the cores busy.
+        """
+        self._thread.submit(lambda: None)
+
+    def trace(self, builder: Builder) -> float:
+        """Traces a program, or loads it, and waits for the end.
+
+        Returns:
+            When it began, in seconds of the monotonic clock.
+        """
+        return self._thread.submit(self._trace, builder).result()
+
+    def was_tracing(self, seconds: float) -> bool:
+        """Whether a graph was traced in these last seconds.
+
+        A call beside a trace may wait for the interpreter lock, and says nothing about its graph.
+        """
+        return self._is_tracing or time.monotonic() - self._last_traced < seconds
+
+    def _trace(self, builder: Builder) -> float:
+        enter_thread()
+        started = time.monotonic()
+        self._is_tracing = True
+        try:
+            builder.trace()
+        finally:
+            self._last_traced = time.monotonic()
+            self._is_tracing = False
+        return started
