@@ -325,7 +325,7 @@ rounding: setup build/demo-model/corpus/heldout.jsonl ## Measures what weights o
 search-options: setup ## Measures the cost of options, and searches for calls that hold the device (minutes); BENCH='--help' for options.
 	PYTHONPATH=tests:$(BENCHMARKS) $(BIN)/python $(BENCHMARKS)/options.py $(BENCH)
 
-bench-compiling: setup ## Measures what compilations cost running streams, for each way to compile.
+bench-compiling: setup ## Measures what compilations cost running streams, at each priority.
 	PYTHONPATH=tests:tests/benchmarks $(BIN)/python tests/benchmarks/compiling.py
 
 bench-whisper: setup .venvs/whisper/.ready .venvs/bench-torch/.ready ## Measures Whisper tiny.en against faster-whisper and Transformers.

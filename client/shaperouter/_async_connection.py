@@ -19,7 +19,7 @@ ResponseT = TypeVar("ResponseT")
 ResultT = TypeVar("ResultT")
 StubsT = TypeVar("StubsT")
 
-# An attempt of a call, which may take so many seconds; None means no limit.
+# One attempt at a call. Takes its timeout in seconds; None means no limit.
 AsyncAttempt = Callable[[float | None], Awaitable[ResultT]]
 
 if TYPE_CHECKING:

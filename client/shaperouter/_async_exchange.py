@@ -21,7 +21,7 @@ _PATIENCE = 1.0
 
 
 class _ServiceStatus:
-    """The first status of a call that is not that of a failed write."""
+    """The first status of a call that does not report a failed write."""
 
     def __init__(self) -> None:
         self.error: grpc.aio.AioRpcError | None = None

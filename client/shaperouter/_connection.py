@@ -22,7 +22,7 @@ ResponseT = TypeVar("ResponseT")
 ResultT = TypeVar("ResultT")
 StubsT = TypeVar("StubsT")
 
-# An attempt of a call, which may take so many seconds; None means no limit.
+# One attempt at a call. Takes its timeout in seconds; None means no limit.
 Attempt = Callable[[float | None], ResultT]
 
 if TYPE_CHECKING:

@@ -88,7 +88,7 @@ def documents_of(documents: str | Iterable[str]) -> list[str]:
     """The documents to rank; a text alone is one.
 
     Raises:
-        InvalidArgumentError: They are no texts.
+        InvalidArgumentError: They are not texts.
     """
     if isinstance(documents, str):
         return [documents]

@@ -69,7 +69,7 @@ def tensor_message(name: str, value: "npt.ArrayLike") -> inference_pb2.Tensor:
         value: An array, or what NumPy makes one of. Texts and bytes are sent as BYTES.
 
     Raises:
-        InvalidArgumentError: The value is no array of numbers, texts or bytes.
+        InvalidArgumentError: The value is not an array of numbers, texts or bytes.
     """
     np, field = numpy(), f"inputs.{name}"
     try:
@@ -95,7 +95,7 @@ def array(message: inference_pb2.Tensor) -> "np.ndarray[Any, Any]":
     """The array of a message. BF16 becomes float32, which has all of its values.
 
     Raises:
-        InternalError: The message is no tensor.
+        InternalError: The message is not a tensor.
     """
     found: np.ndarray[Any, Any] = _flat(message).reshape(tuple(message.shape))
     return found

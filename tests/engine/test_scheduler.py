@@ -318,14 +318,28 @@ def test_a_draining_lane_returns_queued_runs_and_finishes_the_others(
     running = bench.submit(MODEL, [1], max_new_tokens=LONG)
     while not isinstance(running.next(), NewTokens):
         pass
-    waiting = bench.submit(MODEL, [1], max_new_tokens=2)
-    bench.engine.drain()
+    # Even if the first run ends meanwhile.
+    with bench.admission_held(MODEL):
+        waiting = bench.submit(MODEL, [1], max_new_tokens=2)
+        bench.engine.drain()
     with pytest.raises(StoppingError):
         waiting.wait()
     with pytest.raises(StoppingError):
         bench.submit(MODEL, [1], max_new_tokens=2)
     running.wait()
     assert len(running.token_ids) == LONG
+
+
+def test_the_device_leaves_time_to_graphs_that_requests_wait_for_after_each_turn(
+    kept_compilations: CompileCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(MODELS, slots=1, ladders=few_rungs, compile_cache=kept_compilations)
+    pauses: list[float] = []
+    monkeypatch.setattr(bench.parts.graphs, "give_way", pauses.append)
+    run = bench.submit(MODEL, [1], max_new_tokens=2)
+    run.wait()
+    # The last turn may not have ended yet.
+    wait_until(lambda: sum(pauses) >= sum(use.device_seconds for use in run.run.uses.values()) > 0)
 
 
 def test_a_device_call_that_hangs_ends_the_worker(
@@ -335,7 +349,7 @@ def test_a_device_call_that_hangs_ends_the_worker(
         MODELS,
         slots=1,
         ladders=few_rungs,
-        hang_timeout=0.5,
+        hang_timeout=5.0,
         compile_cache=kept_compilations,
     )
     bench.submit(MODEL, [1], max_new_tokens=2).wait()

@@ -103,13 +103,13 @@ class Local:
 
     async def process_of_a_run(self) -> FakeProcess:
         """The worker that a request is routed to."""
-        before = [len(process.worker.requests) for process in self.started]
+        processes = list(self.started)
+        before = [len(process.worker.requests) for process in processes]
         assert await self.tokens() == TOKENS
-        after = [len(process.worker.requests) for process in self.started]
         (process,) = (
             process
-            for process, served, serves in zip(self.started, before, after, strict=True)
-            if serves > served
+            for process, served in zip(processes, before, strict=True)
+            if len(process.worker.requests) > served
         )
         return process
 

@@ -22,7 +22,8 @@ from shaperouter.v1 import (
 )
 from shaperouter_service.wire.tensors import tensor_to_message
 
-PATIENCE = 10.0  # seconds; longest wait for a condition
+# Seconds; longest wait for a condition, and for a whole scenario. Only failures take this long.
+PATIENCE = 60.0
 
 Scenario = Callable[..., Awaitable[None]]
 Play = Callable[..., None]

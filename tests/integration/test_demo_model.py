@@ -102,6 +102,6 @@ def test_a_deadline_in_mid_stream_frees_its_slot(demo: Service, demo_client: Cli
 
     demo_client.generate("TensorFlow is", max_new_tokens=500)
     with pytest.raises(DeadlineError):
-        demo_client.generate("TensorFlow is", timeout=0.05, **ENDLESS)
+        demo_client.generate("TensorFlow is", timeout=0.1, **ENDLESS)
     wait_until(lambda: demo.metric("shaperouter_slots", state="active") == 0)
     wait_until(lambda: demo.metric("shaperouter_requests_total", code="DEADLINE_EXCEEDED") == 1)

@@ -166,7 +166,7 @@ def test_a_worker_stopped_during_a_compilation_ends_soon_and_cleanly(tmp_path: P
             stream.cancel()
             reader.join()
             worker.terminate()
-            _, log = worker.communicate(timeout=20)
+            _, log = worker.communicate(timeout=TIMEOUT)
         assert worker.returncode == 0
         assert all(line.startswith("{") for line in log.splitlines()), log
     finally:

@@ -2,8 +2,6 @@
 
 import contextlib
 import json
-import random
-import socket
 import ssl
 import subprocess
 import sys
@@ -15,6 +13,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from harness.certificates import Authority
+from harness.ports import unused_ports
 from harness.service import GOLDENS, LOCAL, Daemon, Service, kept_compilations
 from harness.waiting import wait_until
 from shaperouter import Client, UnauthenticatedError, UnavailableError
@@ -25,17 +24,7 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 
 @pytest.fixture
 def ports() -> tuple[int, ...]:
-    """Unused ports.
-
-    They are below those that the system gives to others until the service takes them, some seconds
-    later.
-    """
-    free = []
-    for port in random.sample(range(20_000, 32_000), 100):
-        with socket.socket() as holder, contextlib.suppress(OSError):
-            holder.bind(("127.0.0.1", port))
-            free.append(port)
-    return tuple(free[:3])
+    return unused_ports(3)
 
 
 def health(port: int) -> int | None:

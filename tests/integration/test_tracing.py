@@ -104,8 +104,9 @@ def test_a_missing_collector_is_logged_in_the_format_of_the_log() -> None:
         request = generation_pb2.GenerateRequest(text="any")
         with grpc.insecure_channel(router.address) as channel:
             stub = generation_pb2_grpc.GenerationServiceStub(channel)
-            with pytest.raises(grpc.RpcError):
-                stub.Generate(request, timeout=0.1)
+            call = stub.Generate.future(request)
+            wait_until(lambda: router.metric("shaperouter_num_requests_waiting") == 1)
+            call.cancel()
         exporter = "opentelemetry.exporter.otlp.proto.grpc.exporter"
         wait_until(lambda: any(line.get("logger") == exporter for line in router.log))
         assert router.stop() == 0

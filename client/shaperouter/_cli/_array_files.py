@@ -12,7 +12,7 @@ import click
 from shaperouter._errors import InvalidArgumentError
 from shaperouter._tensors import numpy
 
-# What NumPy raises for files that are empty, cut off or none of its own.
+# What NumPy raises for files that are empty, cut off or not in its formats.
 _UNREADABLE = (
     *(OSError, ValueError, EOFError, RuntimeError, MemoryError),
     *(zipfile.BadZipFile, zlib.error),
@@ -36,7 +36,9 @@ def read_arrays(file: str) -> Any:
 
 @contextmanager
 def opened_for_arrays(path: Path) -> Iterator[BinaryIO]:
-    """Opens a file for `write_arrays`, which replaces what it holds. A failure keeps that.
+    """Opens a file for `write_arrays`, which replaces what it holds.
+
+    If the block fails before that, an existing file keeps its content, and a new one is removed.
 
     Raises:
         InvalidArgumentError: It cannot be written.

@@ -29,8 +29,8 @@ class CallLimit:
         return self._calls.total()
 
     @property
-    def most(self) -> int:
-        """The most calls that a client can have: if it is alone."""
+    def max_per_client(self) -> int:
+        """Maximum number of calls in progress of a client while no other client calls."""
         return max(1, self._limit // 2)
 
     @contextlib.contextmanager

@@ -4,7 +4,6 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from math import inf
 from typing import Any, Final
 
 import structlog
@@ -13,6 +12,7 @@ from shaperouter_service.decoding import enter_thread
 from shaperouter_service.errors import GraphRefusedError
 from shaperouter_service.graphs.budget import CompileBudget
 from shaperouter_service.graphs.builder import Builder
+from shaperouter_service.graphs.compile_queue import CompileQueue
 from shaperouter_service.graphs.graph import Graph
 from shaperouter_service.graphs.graph_program import GraphProgram
 from shaperouter_service.graphs.memory_maps import MemoryMaps, memory_maps
@@ -43,14 +43,16 @@ NO_COVER: Final = NoCover()
 
 
 _BEING_MADE = (GraphState.TRACING, GraphState.COMPILING)
+_UNDER_WAY = (GraphState.QUEUED, *_BEING_MADE)
 
 
 class GraphTable:
     """The graphs of one worker.
 
-    A signature has at most one graph, which a compile thread builds. Graphs that a request waits
-    for come first, in the order of the requests. The others follow by the time they would have
-    saved relative to their compile time. All methods may be called from any thread.
+    A signature has at most one graph, which the tracer traces and a compile thread compiles. Graphs
+    that a request waits for come first, in the order of the requests. The others follow by the time
+    they would have saved relative to their compile time. All methods
+    may be called from any thread.
 
     Attributes:
         budget: Limits on what is compiled.
@@ -93,8 +95,7 @@ class GraphTable:
         self._lock = threading.Lock()
         self.tracer = Tracer()
         self._graphs: dict[Signature, Graph] = {}
-        # Graphs that wait for a thread, in the order of requests, and whether each is urgent.
-        self._queued: dict[Signature, bool] = {}
+        self._queue = CompileQueue()
         self._work_there = threading.Condition(self._lock)
         self._forecast = Forecast(threads)
         self._maps = MemoryMaps()
@@ -121,15 +122,9 @@ class GraphTable:
         with self._lock:
             # A refused graph is not kept: exact sizes are endless.
             graph = self._graphs.get(signature) or Graph(signature)
-            if graph.state is GraphState.QUEUED:
-                # It goes behind the graphs that are already urgent.
-                if urgent and not self._queued[signature]:
-                    del self._queued[signature]
-                    self._queued[signature] = True
-                return graph
-            if graph.state is not GraphState.COLD and (
-                graph.state is not GraphState.FAILED or graph.has_failed
-            ):
+            if graph.state in _UNDER_WAY and urgent:
+                self._queue.hurry(signature)
+            if graph.state in (*_UNDER_WAY, GraphState.READY) or graph.has_failed:
                 return graph
             self._check(signature, self._counted())
             self._graphs[signature] = graph
@@ -137,7 +132,9 @@ class GraphTable:
                 graph.error = ""
             if graph.program is None:
                 graph.program = self._build(signature)
-            self._queued[signature] = urgent
+            self._queue.put(signature)
+            if urgent:
+                self._queue.hurry(signature)
             self._move(graph, GraphState.QUEUED)
             # Others than compile threads wait, too: `remove` and `stop`.
             self._work_there.notify_all()
@@ -176,7 +173,7 @@ class GraphTable:
             return signature.model != model
 
         with self._work_there:
-            self._queued = {s: urgent for s, urgent in self._queued.items() if remains(s)}
+            self._queue.drop(lambda signature: not remains(signature))
             self._work_there.wait_for(
                 lambda: (
                     not any(
@@ -196,10 +193,22 @@ class GraphTable:
         A process that ends during a compilation of TensorFlow aborts.
         """
         with self._work_there:
-            self._queued.clear()
+            self._queue.drop(lambda _: True)
             self._work_there.wait_for(
                 lambda: not any(graph.state in _BEING_MADE for graph in self._graphs.values())
             )
+
+    def give_way(self, seconds: float) -> None:
+        """Waits while a graph that requests wait for is queued or made, at most some time.
+
+        Compile threads have a low priority. Beside a device that is always busy, they would get a
+        tenth of the cores, and requests that run would hold up those that wait.
+
+        Args:
+            seconds: The time: as long as the device has just been used.
+        """
+        with self._work_there:
+            self._work_there.wait_for(lambda: not self._queue.has_urgent, seconds)
 
     def cover(self, signature: Signature) -> Graph | NoCover:
         """Returns the ready graph that runs a signature in the least time."""
@@ -273,10 +282,7 @@ class GraphTable:
         """Returns the seconds until each queued or compiling graph is expected to be ready."""
         with self._lock:
             now, needs = time.monotonic(), self._costs.compile_seconds
-            # Sorts as `_next` chooses: the sort is stable, so urgent graphs keep their order.
-            queued = sorted(
-                self._queued, key=lambda s: -inf if self._queued[s] else -self._priority(s)
-            )
+            queued = self._queue.in_order(self._priority)
             return self._forecast.left(
                 {
                     signature: (needs(signature), now - graph.begun)
@@ -289,7 +295,7 @@ class GraphTable:
     @property
     def queue_depth(self) -> int:
         """Number of signatures that wait for a compile thread."""
-        return len(self._queued)
+        return len(self._queue)
 
     @property
     def room(self) -> int:
@@ -360,11 +366,9 @@ class GraphTable:
     def _next(self) -> Graph | None:
         """Takes the first queued graph; None if that one is refused, or if there is none."""
         with self._work_there:
-            if not self._queued:
+            signature = self._queue.take(self._priority)
+            if signature is None:
                 return None
-            urgent = [signature for signature, waited_for in self._queued.items() if waited_for]
-            signature = urgent[0] if urgent else max(self._queued, key=self._priority)
-            del self._queued[signature]
             graph = self._graphs[signature]
             try:
                 # Other graphs may have used up the memory since it was requested.
@@ -387,7 +391,7 @@ class GraphTable:
         while True:
             self._make_queued()
             with self._work_there:
-                self._work_there.wait_for(lambda: self._queued)
+                self._work_there.wait_for(lambda: len(self._queue))
 
     def _work_off(self) -> None:
         lower_priority()
@@ -395,7 +399,7 @@ class GraphTable:
 
     def _make_queued(self) -> None:
         """Makes graphs until none is queued."""
-        while self._queued:
+        while len(self._queue):
             taken = self._next()
             self._on_change()
             if taken is not None:
@@ -469,6 +473,7 @@ class GraphTable:
             self._work_there.notify_all()
         self._on_change()
 
-    @staticmethod
-    def _move(graph: Graph, state: GraphState) -> None:
+    def _move(self, graph: Graph, state: GraphState) -> None:
         graph.state, graph.since = state, time.monotonic()
+        if state not in _UNDER_WAY:
+            self._queue.end(graph.signature)

@@ -11,6 +11,9 @@ from shaperouter_service.graphs.builder import Builder
 class Tracer:
     """Traces one graph at a time, for the compile threads.
 
+    Only a graph whose part in the compile cache TensorFlow rejects is traced elsewhere: by its
+    compile thread, once more.
+
     Tracing is Python code, so two traces would contend for the interpreter lock, and each would
     take longer than both in turn.
     """
@@ -38,9 +41,10 @@ class Tracer:
         return self._thread.submit(self._trace, builder).result()
 
     def was_tracing(self, seconds: float) -> bool:
-        """Whether a graph was traced in these last seconds.
+        """Whether a graph was traced, or its StableHLO was loaded, in these last seconds.
 
-        A call beside a trace may wait for the interpreter lock, and says nothing about its graph.
+        The time of a call beside that says nothing about its graph, because the call may have
+        waited for the interpreter lock.
         """
         return self._is_tracing or time.monotonic() - self._last_traced < seconds
 

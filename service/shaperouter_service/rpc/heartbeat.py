@@ -5,8 +5,8 @@ HEARTBEAT = 2.0
 
 # Heartbeats that a worker may miss before a router counts it as lost. Tracing and a busy machine
 # delay a heartbeat by about a second; only graphs of deep models without the native kernels and
-# large functions may take longer. A mistake costs little: the runs
-# continue elsewhere after another prefill, and the next snapshot brings the worker back.
+# large functions may take longer. A mistake costs little: the runs continue elsewhere after another
+# prefill, and the next snapshot brings the worker back.
 MISSED_HEARTBEATS = 3
 
 # Seconds of silence after which a router pings a connection, and within which the answer must come.

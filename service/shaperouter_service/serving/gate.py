@@ -72,10 +72,11 @@ class Gate:
             self._refusals.refused(error, call)
             raise
 
-    def most(self, call: Call) -> int:
-        """The most requests that the client of a call can have in progress."""
+    def max_requests(self, call: Call) -> int:
+        """Maximum number of requests in progress of the client of a call."""
         own = None if call.quota is None else call.quota.client.max_requests
-        return self._call_limit.most if own is None else min(own, self._call_limit.most)
+        limit = self._call_limit.max_per_client
+        return limit if own is None else min(own, limit)
 
     @contextlib.contextmanager
     def further(self, call: Call, count: int) -> Iterator[None]:

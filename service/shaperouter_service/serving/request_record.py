@@ -16,6 +16,7 @@ from shaperouter_service.generation.run_events import GraphUse, RunTimings
 from shaperouter_service.inference.calls import CallTimings
 from shaperouter_service.routing.choice import Decision, WorkerOption
 from shaperouter_service.routing.deployments import REVISION_DIGITS
+from shaperouter_service.rpc.deadlines import MARGIN
 from shaperouter_service.serving.call import Call
 from shaperouter_service.serving.refusal_log import LEVELS, MAX_ERROR_CHARACTERS, RefusalLog
 from shaperouter_service.serving.request_history import RequestHistory
@@ -245,8 +246,9 @@ class RequestRecord:
                 self._code, self._error = error.code, str(error)
             case asyncio.CancelledError() | GeneratorExit():
                 # A door cancels the task both when the caller leaves and when the deadline passes.
+                # A caller whose clock is ahead by the call's transit leaves just before.
                 deadline = self._call.deadline
-                passed = deadline is not None and time.monotonic() >= deadline
+                passed = deadline is not None and time.monotonic() >= deadline - MARGIN
                 self._code = Code.DEADLINE_EXCEEDED if passed else Code.CANCELLED
             case _:
                 self._code, self._error = Code.INTERNAL, repr(error)

@@ -74,7 +74,7 @@ def max_connections() -> int:
 
 
 def prepare_process() -> None:
-    """What a process that serves does first."""
+    """Prepares a process that serves: raises its limit of descriptors and watches new threads."""
     raise_descriptor_limit()
     exit_if_threads_cannot_begin()
 

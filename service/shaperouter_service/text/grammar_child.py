@@ -1,4 +1,4 @@
-"""What a grammar process runs: makes a grammar of each line of its standard input."""
+"""The grammar process: makes a grammar of the constraint in each line of its standard input."""
 
 import contextlib
 import json
@@ -21,7 +21,7 @@ def main(max_seconds: int) -> None:
     """Answers until its input ends.
 
     Args:
-        max_seconds: Maximum seconds of the processor for one constraint.
+        max_seconds: Maximum CPU seconds for one constraint.
     """
     for line in sys.stdin:
         _limit(resource.RLIMIT_CPU, _seconds() + max_seconds)
@@ -37,7 +37,7 @@ def _limit(kind: int, value: int) -> None:
 
 
 def _seconds() -> int:
-    """Seconds of the processor that this process has used, rounded up."""
+    """CPU seconds that this process has used, rounded up."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return int(usage.ru_utime + usage.ru_stime) + 1
 

@@ -18,7 +18,7 @@ import structlog
 from shaperouter_service.errors import ExhaustedError
 from shaperouter_service.text.constraints import ConstraintError
 
-# Maximum seconds of the processor for one constraint. Published schemas take some milliseconds, the
+# Maximum CPU seconds for one constraint. Published schemas take some milliseconds, the
 # largest about a second.
 MAX_SECONDS = 5
 
@@ -28,7 +28,7 @@ PATIENCE = 60.0
 # Answers that are kept: callers send the same constraint again and again.
 _KEPT = 64
 
-# Processes to try for a constraint: one may be killed that did nothing wrong.
+# Processes to try for a constraint: one may be killed through no fault of the constraint.
 _ATTEMPTS = 2
 # What a constraint has done to a process that ended in this way.
 _FAULTS = {
@@ -62,7 +62,7 @@ class GrammarProcess:
         answer = self._answers.pop(asked, None) or self._ask(asked)
         if "defect" in answer:
             raise RuntimeError(answer["defect"])
-        # At the end, so that what is asked again stays.
+        # At the end, so that the answer that was asked for the longest time ago goes first.
         self._answers[asked] = answer
         if len(self._answers) > _KEPT:
             del self._answers[next(iter(self._answers))]
@@ -77,7 +77,7 @@ class GrammarProcess:
                 return answer
             self._process = None
             ended = process.end()
-            log.warning("the process of grammars has ended", exit_code=ended)
+            log.warning("grammar process ended", exit_code=ended)
             if ended in _FAULTS:
                 return {"rule": f"cannot be used: it {_FAULTS[ended]}", "path": ""}
         raise ExhaustedError("memory")

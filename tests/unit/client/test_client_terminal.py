@@ -48,10 +48,10 @@ class Terminal:
         os.close(slave)
         self.output = ""
 
-    def read_until(self, text: str) -> None:
-        """Reads until the text has appeared."""
-        while text not in self.output:
-            assert self._read(), f"ended before {text!r}: {self.output!r}"
+    def read_until(self, pattern: str) -> None:
+        """Reads until what matches the regular expression has appeared."""
+        while not re.search(pattern, self.output):
+            assert self._read(), f"ended before {pattern!r}: {self.output!r}"
 
     def read_to_end(self) -> str:
         """Reads the rest and waits for the process."""
@@ -196,7 +196,7 @@ def test_table_to_a_closed_pipe_prints_no_traceback(fake: FakeShaperouter) -> No
 def test_terminal_shows_the_waiting_line_then_text_and_summary(fake: FakeShaperouter) -> None:
     fake.script.insert(1, fake.hold)
     with terminal("generate", "TensorFlow is", "--address", fake.address) as shown:
-        shown.read_until("compiling prefill 1x16 … 0 s; later requests won't wait")
+        shown.read_until(r"compiling prefill 1x16 … \d+ s; later requests won't wait")
         fake.released.set()
         output = shown.read_to_end()
         assert shown.process.returncode == 0
@@ -214,7 +214,7 @@ def test_the_longest_shape_and_its_remark_fit_in_80_columns(fake: FakeShaperoute
     fake.script[0] = type(fake.script[0])(stall={"signature": signature})
     fake.script.insert(1, fake.hold)
     with terminal("generate", "x", "--address", fake.address) as shown:
-        shown.read_until("compiling decode 128x131072 beams 8 … 0 s; later requests won't wait")
+        shown.read_until(r"compiling decode 128x131072 beams 8 … \d+ s; later requests won't wait")
         fake.released.set()
         shown.read_to_end()
 
@@ -222,7 +222,7 @@ def test_the_longest_shape_and_its_remark_fit_in_80_columns(fake: FakeShaperoute
 def test_truncated_waiting_line_keeps_its_seconds(fake: FakeShaperouter) -> None:
     fake.script.insert(1, fake.hold)
     with terminal("generate", "x", "--address", fake.address, columns=24) as shown:
-        shown.read_until("compiling pref… … 0 s")
+        shown.read_until(r"compiling pref… … \d+ s")
         fake.released.set()
         assert "later" not in plain(shown.read_to_end())
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,11 +23,14 @@ from tokenizers import decoders, pre_tokenizers, trainers
 
 from harness.fake_model import SLOTS, VOCAB_SIZE
 from harness.fake_worker import FakeWorker
+from harness.ports import unused_ports
 from harness.router import PATIENCE, Play, Router, Scenario, wait_until
 from shaperouter.v1 import model_pb2
 from shaperouter_service.checkpoints.model_locations import ModelLocation
+from shaperouter_service.fleet import deadlines as fleet_deadlines
 from shaperouter_service.roles import router as router_role
 from shaperouter_service.roles.router_config import RouterConfig
+from shaperouter_service.rpc import deadlines as rpc_deadlines
 from shaperouter_service.rpc.tls import ServerTls
 from shaperouter_service.text import Tokenizer, load_tokenizer
 
@@ -94,9 +96,16 @@ def sockets() -> Iterator[Path]:
 @pytest.fixture
 def free_address() -> str:
     """An address in TCP that nobody listens at."""
-    with socket.socket() as holder:
-        holder.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{holder.getsockname()[1]}"
+    (port,) = unused_ports(1)
+    return f"127.0.0.1:{port}"
+
+
+@pytest.fixture
+def wide_margins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ends requests a second before their deadline, so that a starved caller gets the reason."""
+    for module in (rpc_deadlines, fleet_deadlines):
+        monkeypatch.setattr(module, "MARGIN", 1.0)
+    monkeypatch.setattr(rpc_deadlines, "MAX_SHARE", 2 / 3)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-# Maximum bytes of a request's line and headers, and of all else that is no body.
+# Maximum bytes of a request's line and headers, and of everything else outside bodies.
 MAX_HEAD_BYTES = 64 * 1024
 # Seconds from a request's first byte, or from the connection's start, until its headers end.
 HEAD_SECONDS = 20.0
@@ -21,7 +21,7 @@ _FRAMING = (b"content-length", b"transfer-encoding")
 
 
 class _Parser:
-    """uvicorn's parser, which here reads requests that offer another protocol as any others.
+    """uvicorn's parser, changed to read requests that offer another protocol like any others.
 
     Java's client offers HTTP/2 with each request until it has an answer. The parser takes all that
     follows such a request's headers for that protocol, so it would lose the body.

@@ -415,7 +415,7 @@ def hung_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 def test_a_disk_that_hung_is_not_used_again(tmp_path: Path, hung_disk: threading.Event) -> None:
-    cache = CompileCache.open(tmp_path, max_bytes=10**9, disk=Disk(timeout=0.05))
+    cache = CompileCache.open(tmp_path, max_bytes=10**9, disk=Disk(timeout=1.0))
     assert cache is not None
     section = cache.section(KEY)
     keep(section)

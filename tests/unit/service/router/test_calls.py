@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2
 from grpc import StatusCode, aio
@@ -245,10 +246,11 @@ def test_a_cancelled_call_is_cancelled_on_its_worker(play: Play, until: Until) -
     play(scenario, called=DOUBLE)
 
 
+@pytest.mark.usefixtures("wide_margins")
 def test_a_deadline_ends_a_call_with_what_it_waited_for(play: Play) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         worker.call_script = [worker.hold]
-        error = await router.error(router.infer(model="double", inputs={"x": X}, timeout=0.5))
+        error = await router.error(router.infer(model="double", inputs={"x": X}, timeout=1.5))
         assert error.code() is StatusCode.DEADLINE_EXCEEDED
         assert "the request waited for worker-0" in str(error.details())
 

@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
     from harness.router import Play, Router
 
+pytestmark = pytest.mark.usefixtures("wide_margins")
+
 
 async def told(router: Router) -> str:
-    error = await router.error(router.generate(timeout=1.0))
+    error = await router.error(router.generate(timeout=1.5))
     assert error.code() is StatusCode.DEADLINE_EXCEEDED
     return str(error.details())
 

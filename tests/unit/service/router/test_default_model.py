@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from google.protobuf.message import Message
 from google.rpc import error_details_pb2
 from grpc import StatusCode, aio
@@ -124,11 +125,12 @@ def test_models_none_of_which_could_are_named(play: Play, detail: Detail) -> Non
     play(scenario, models=("small", "large"), started=False)
 
 
+@pytest.mark.usefixtures("wide_margins")
 def test_a_choice_that_depends_on_models_waits_until_they_are_loaded(
     play: Play, detail: Detail
 ) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
-        error = await router.error(router.generate(timeout=0.5))
+        error = await router.error(router.generate(timeout=1.5))
         assert error.code() is StatusCode.DEADLINE_EXCEEDED
         assert detail(error, error_details_pb2.ErrorInfo).reason == "NO_WORKER_IN_TIME"
         await start(worker, transcribers={"whisper"})

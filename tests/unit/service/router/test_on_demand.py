@@ -77,6 +77,7 @@ def test_the_model_that_was_idle_longest_makes_room(play: Play, settings: dict[s
     play(scenario, settings=settings)
 
 
+@pytest.mark.usefixtures("wide_margins")
 def test_a_model_in_use_stays_and_the_other_request_waits(
     play: Play, settings: dict[str, Any]
 ) -> None:
@@ -85,7 +86,7 @@ def test_a_model_in_use_stays_and_the_other_request_waits(
         stream = router.stream(model="a")
         await stream.read()
         await report_idle(worker, a=60.0)
-        error = await router.error(router.generate(model="b", timeout=0.5))
+        error = await router.error(router.generate(model="b", timeout=1.5))
         assert error.code() is StatusCode.DEADLINE_EXCEEDED
         assert "it waits for memory, which a use" in str(error.details())
         waiting = asyncio.ensure_future(router.generate(model="b"))
@@ -99,12 +100,13 @@ def test_a_model_in_use_stays_and_the_other_request_waits(
     play(scenario, settings=settings)
 
 
+@pytest.mark.usefixtures("wide_margins")
 def test_a_load_says_how_far_it_is_and_goes_on_without_its_caller(
     play: Play, settings: dict[str, Any]
 ) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         worker.loading_ends.clear()
-        error = await router.error(router.generate(model="a", timeout=0.5))
+        error = await router.error(router.generate(model="a", timeout=3.0))
         assert error.code() is StatusCode.DEADLINE_EXCEEDED
         assert "a was not loaded before the deadline: worker-0 reads its files" in str(
             error.details()

@@ -9,7 +9,7 @@ import pytest
 from grpc import StatusCode
 
 from harness.holding import TOKENS, busy, hold_after, resumed
-from harness.router import deltas, read_events
+from harness.router import PATIENCE, deltas, read_events
 from shaperouter_service.errors import QueueFullError
 from shaperouter_service.fleet import deadlines
 
@@ -35,10 +35,11 @@ def test_a_run_waits_for_the_only_worker_to_come_back(play: Play) -> None:
     play(scenario)
 
 
+@pytest.mark.usefixtures("wide_margins")
 def test_a_run_that_waits_for_another_worker_ends_with_its_deadline(play: Play) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         hold_after(1, worker)
-        call = router.stream(timeout=0.7)
+        call = router.stream(timeout=3.0)
         await call.read()
         await worker.kill()
         error = await router.error(call)
@@ -83,10 +84,14 @@ def test_a_full_queue_does_not_end_a_run_that_had_its_place(
     play(scenario, workers=2)
 
 
-def test_a_full_queue_ends_a_run_whose_deadline_is_near(play: Play) -> None:
+def test_a_full_queue_ends_a_run_whose_deadline_is_near(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deadlines, "QUEUE_PAUSE", 2 * PATIENCE)
+
     async def scenario(router: Router, *workers: FakeWorker) -> None:
         hold_after(1, *workers)
-        call = router.stream(timeout=deadlines.QUEUE_PAUSE)
+        call = router.stream(timeout=PATIENCE)
         await call.read()
         lost, (other,) = busy(*workers)
         other.script = [QueueFullError("tiny", 256)]

@@ -112,6 +112,7 @@ def test_a_request_waits_for_a_worker_to_come_back(play: Play, until: Until) -> 
     play(scenario)
 
 
+@pytest.mark.usefixtures("wide_margins")
 @pytest.mark.parametrize("known", [False, True], ids=["never seen", "seen before"])
 def test_a_deadline_without_a_worker_is_told_with_the_reason(play: Play, known: bool) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
@@ -119,7 +120,7 @@ def test_a_deadline_without_a_worker_is_told_with_the_reason(play: Play, known: 
             await worker.start()
             await router.generate()
             await worker.kill()
-        error = await router.error(router.generate(timeout=0.5))
+        error = await router.error(router.generate(timeout=1.5))
         assert error.code() is StatusCode.DEADLINE_EXCEEDED
         assert "no worker could serve tiny" in str(error.details())
         why = "the workers that had loaded it were lost" if known else "the service is starting"

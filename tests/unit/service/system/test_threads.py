@@ -10,7 +10,7 @@ SCRIPT = """
 import signal, threading
 from shaperouter_service.system import process
 
-process.BEGIN_SECONDS = 0.1
+process.BEGIN_SECONDS = 1.0
 process.exit_if_threads_cannot_begin()
 signal.alarm(30)
 

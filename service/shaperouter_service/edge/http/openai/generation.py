@@ -85,9 +85,9 @@ class Generations:
 
     def _admitted(self, asked: OpenAIRequest, call: Call) -> AbstractContextManager[None]:
         """Counts each prompt against the limits, as if it came by itself."""
-        prompts, most = len(asked.requests), self._gate.most(call)
-        if prompts > most:
-            rule = f"must have at most {most} prompts, because of this client's limit of requests"
+        prompts, limit = len(asked.requests), self._gate.max_requests(call)
+        if prompts > limit:
+            rule = f"must have at most {limit} prompts, because of this client's limit of requests"
             raise InvalidRequestError.of("prompt", f"{rule}, got {prompts}")
         return self._gate.further(call, prompts - 1)
 
