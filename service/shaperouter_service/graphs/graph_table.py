@@ -51,8 +51,7 @@ class GraphTable:
 
     A signature has at most one graph, which the tracer traces and a compile thread compiles. Graphs
     that a request waits for come first, in the order of the requests. The others follow by the time
-    they would have saved relative to their compile time. All methods
-    may be called from any thread.
+    they would have saved relative to their compile time. All methods may be called from any thread.
 
     Attributes:
         budget: Limits on what is compiled.

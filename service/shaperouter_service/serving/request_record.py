@@ -16,7 +16,6 @@ from shaperouter_service.generation.run_events import GraphUse, RunTimings
 from shaperouter_service.inference.calls import CallTimings
 from shaperouter_service.routing.choice import Decision, WorkerOption
 from shaperouter_service.routing.deployments import REVISION_DIGITS
-from shaperouter_service.rpc.deadlines import MARGIN
 from shaperouter_service.serving.call import Call
 from shaperouter_service.serving.refusal_log import LEVELS, MAX_ERROR_CHARACTERS, RefusalLog
 from shaperouter_service.serving.request_history import RequestHistory
@@ -24,6 +23,10 @@ from shaperouter_service.serving.request_summary import RequestSummary
 from shaperouter_service.telemetry.progress import SequenceProgress
 from shaperouter_service.telemetry.requests import LOOSE, TIGHT, UNKNOWN_MODEL, RequestMetrics
 from shaperouter_service.telemetry.tracing import start_span
+
+# Seconds that a call may have taken to the service, by which the caller's deadline is earlier than
+# the service's: the caller leaves just before it.
+TRANSIT = 0.1
 
 log = structlog.get_logger("shaperouter.request")
 
@@ -246,9 +249,8 @@ class RequestRecord:
                 self._code, self._error = error.code, str(error)
             case asyncio.CancelledError() | GeneratorExit():
                 # A door cancels the task both when the caller leaves and when the deadline passes.
-                # A caller whose clock is ahead by the call's transit leaves just before.
                 deadline = self._call.deadline
-                passed = deadline is not None and time.monotonic() >= deadline - MARGIN
+                passed = deadline is not None and time.monotonic() >= deadline - TRANSIT
                 self._code = Code.DEADLINE_EXCEEDED if passed else Code.CANCELLED
             case _:
                 self._code, self._error = Code.INTERNAL, repr(error)
