@@ -9,7 +9,7 @@ from shaperouter_service.routing.signatures import Signature
 class CompileQueue:
     """The graphs that wait for a compile thread, and those that requests wait for.
 
-    The caller holds a lock around each call.
+    The caller holds a lock around each change.
     """
 
     def __init__(self) -> None:
