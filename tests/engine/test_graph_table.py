@@ -63,43 +63,6 @@ def test_urgent_graphs_go_before_earlier_ones() -> None:
     assert fake.table.queue_depth == 0
 
 
-@pytest.mark.parametrize("late", [False, True])
-def test_the_device_gives_way_until_a_graph_that_a_request_waits_for_is_ready(late: bool) -> None:
-    fake = Table()
-    graph = fake.table.request_compile(_signature(64), urgent=not late)
-    wait_until(lambda: graph.state is GraphState.COMPILING)
-    if late:
-        fake.table.request_compile(_signature(64), urgent=True)
-    waiting = threading.Thread(target=fake.table.give_way, args=[60.0])
-    waiting.start()
-    waiting.join(0.2)
-    assert waiting.is_alive()
-    fake.programs[_signature(64)].go_on.set()
-    waiting.join(30)
-    assert not waiting.is_alive()
-
-
-def test_the_device_gives_way_for_no_longer_than_it_was_used() -> None:
-    fake = Table()
-    fake.table.request_compile(_signature(64), urgent=True)
-    fake.table.give_way(0.01)
-    assert fake.programs[_signature(64)].go_on.is_set() is False
-    fake.programs[_signature(64)].go_on.set()
-
-
-@pytest.mark.parametrize("error", ["", "out of memory"])
-def test_the_device_gives_way_to_no_other_graph(error: str) -> None:
-    fake = Table(error=error)
-    ended = fake.table.request_compile(_signature(64), urgent=True)
-    fake.programs[_signature(64)].go_on.set()
-    wait_until(lambda: ended.has_ended)
-    fake.table.request_compile(_signature(128), urgent=False)
-    began = time.monotonic()
-    fake.table.give_way(60.0)
-    assert time.monotonic() - began < 30
-    fake.programs[_signature(128)].go_on.set()
-
-
 def test_more_threads_work_off_the_queue_and_end() -> None:
     fake = Table()
     graphs = [fake.table.request_compile(_signature(length), urgent=True) for length in (64, 128)]

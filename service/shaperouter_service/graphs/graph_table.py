@@ -43,7 +43,6 @@ NO_COVER: Final = NoCover()
 
 
 _BEING_MADE = (GraphState.TRACING, GraphState.COMPILING)
-_UNDER_WAY = (GraphState.QUEUED, *_BEING_MADE)
 
 
 class GraphTable:
@@ -121,9 +120,13 @@ class GraphTable:
         with self._lock:
             # A refused graph is not kept: exact sizes are endless.
             graph = self._graphs.get(signature) or Graph(signature)
-            if graph.state in _UNDER_WAY and urgent:
-                self._queue.hurry(signature)
-            if graph.state in (*_UNDER_WAY, GraphState.READY) or graph.has_failed:
+            if graph.state is GraphState.QUEUED:
+                if urgent:
+                    self._queue.hurry(signature)
+                return graph
+            if graph.state is not GraphState.COLD and (
+                graph.state is not GraphState.FAILED or graph.has_failed
+            ):
                 return graph
             self._check(signature, self._counted())
             self._graphs[signature] = graph
@@ -131,9 +134,7 @@ class GraphTable:
                 graph.error = ""
             if graph.program is None:
                 graph.program = self._build(signature)
-            self._queue.put(signature)
-            if urgent:
-                self._queue.hurry(signature)
+            self._queue.put(signature, urgent=urgent)
             self._move(graph, GraphState.QUEUED)
             # Others than compile threads wait, too: `remove` and `stop`.
             self._work_there.notify_all()
@@ -196,18 +197,6 @@ class GraphTable:
             self._work_there.wait_for(
                 lambda: not any(graph.state in _BEING_MADE for graph in self._graphs.values())
             )
-
-    def give_way(self, seconds: float) -> None:
-        """Waits while a graph that requests wait for is queued or made, at most some time.
-
-        Compile threads have a low priority. Beside a device that is always busy, they would get a
-        tenth of the cores, and requests that run would hold up those that wait.
-
-        Args:
-            seconds: The time: as long as the device has just been used.
-        """
-        with self._work_there:
-            self._work_there.wait_for(lambda: not self._queue.has_urgent, seconds)
 
     def cover(self, signature: Signature) -> Graph | NoCover:
         """Returns the ready graph that runs a signature in the least time."""
@@ -472,7 +461,6 @@ class GraphTable:
             self._work_there.notify_all()
         self._on_change()
 
-    def _move(self, graph: Graph, state: GraphState) -> None:
+    @staticmethod
+    def _move(graph: Graph, state: GraphState) -> None:
         graph.state, graph.since = state, time.monotonic()
-        if state not in _UNDER_WAY:
-            self._queue.end(graph.signature)

@@ -24,9 +24,9 @@ from shaperouter_service.telemetry.progress import SequenceProgress
 from shaperouter_service.telemetry.requests import LOOSE, TIGHT, UNKNOWN_MODEL, RequestMetrics
 from shaperouter_service.telemetry.tracing import start_span
 
-# Seconds that a call may have taken to the service, by which the caller's deadline is earlier than
-# the service's: the caller leaves just before it.
-TRANSIT = 0.1
+# A caller whose deadline passes leaves a moment before the service's own deadline, by the time that
+# the call took to arrive: at most so many seconds, or this share of the time that it had left.
+TRANSIT, TRANSIT_SHARE = 0.1, 0.1
 
 log = structlog.get_logger("shaperouter.request")
 
@@ -249,11 +249,18 @@ class RequestRecord:
                 self._code, self._error = error.code, str(error)
             case asyncio.CancelledError() | GeneratorExit():
                 # A door cancels the task both when the caller leaves and when the deadline passes.
-                deadline = self._call.deadline
-                passed = deadline is not None and time.monotonic() >= deadline - TRANSIT
-                self._code = Code.DEADLINE_EXCEEDED if passed else Code.CANCELLED
+                self._code = Code.DEADLINE_EXCEEDED if self._is_over else Code.CANCELLED
             case _:
                 self._code, self._error = Code.INTERNAL, repr(error)
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether its deadline has passed on the caller's clock, as far as can be told."""
+        deadline = self._call.deadline
+        if deadline is None:
+            return False
+        transit = min(TRANSIT, TRANSIT_SHARE * (deadline - self._arrived))
+        return time.monotonic() >= deadline - transit
 
     def _end_span(self) -> None:
         quota = self._call.quota

@@ -4,8 +4,8 @@ The life of a call:
 
 1. `submit` appends it to the queue, or refuses it at once if the queue is full.
 2. At the next turn its rows are computed on a ready graph that covers it, together with those of
-   other calls, as far as that pays. A call with more rows than the graph takes several turns. 3.
-   Its results are cut out of the graph's outputs, without padding, and sent once all are there.
+   other calls, as far as that pays. A call with more rows than the graph takes several turns.
+3. Its results are cut out of the graph's outputs, without padding, and sent once all are there.
 
 A call that no ready graph covers stalls until its tight cover is ready, and the calls behind it
 go first. Tighter graphs are not requested here: missed savings are recorded, and

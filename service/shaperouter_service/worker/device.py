@@ -1,7 +1,6 @@
 """The device thread: the only one that runs graphs with active rows."""
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -33,7 +32,7 @@ class DeviceThread(threading.Thread):
         self,
         lanes: Callable[[], Sequence[Scheduler]],
         *,
-        on_turn: Callable[[float], None],
+        on_turn: Callable[[], None],
         on_idle: Callable[[], bool],
         on_defect: Callable[[], None],
     ) -> None:
@@ -41,7 +40,7 @@ class DeviceThread(threading.Thread):
 
         Args:
             lanes: Returns the lanes, and the schedulers of calls, that share the device now.
-            on_turn: Called after turns that used the device, with their seconds.
+            on_turn: Called after turns that used the device.
             on_idle: Called when no lane has work; returns whether it has used the device.
             on_defect: Called if a turn raises an error. The state of the lanes is then unreliable,
                 so the process should be replaced.
@@ -63,9 +62,8 @@ class DeviceThread(threading.Thread):
             enter_thread()
             while True:
                 self._wake.clear()
-                began = time.monotonic()
                 if self._take_turns() or self._on_idle():
-                    self._on_turn(time.monotonic() - began)
+                    self._on_turn()
                 else:
                     self._wake.wait()
         # Any error must end the worker; otherwise its requests would hang.

@@ -131,7 +131,7 @@ class Engine:
         self._models.add(loaded)
         self._thread = DeviceThread(
             lambda: self._models.schedulers,
-            on_turn=self._device_used,
+            on_turn=on_change,
             on_idle=lambda: any(scheduler.idle() for scheduler in self._models.calls.values()),
             on_defect=on_defect,
         )
@@ -152,12 +152,12 @@ class Engine:
         if self._config.threads is not None:
             tf.config.threading.set_intra_op_parallelism_threads(self._config.threads)
         self._device = _device_name()
-        self._on_cpu = DeviceKind.present() is DeviceKind.CPU
+        on_cpu = DeviceKind.present() is DeviceKind.CPU
         # This starts TensorFlow's threads, which serve requests, at normal priority. The kernels'
         # self-check is the first code that this process compiles.
         tf.config.list_logical_devices()
         kernels = self._config.kernels
-        self._kernels = run_at_low_priority(lambda: choose(kernels)) if self._on_cpu else None
+        self._kernels = run_at_low_priority(lambda: choose(kernels)) if on_cpu else None
 
     def _wait_for_weights(self, loaded: LoadedModels) -> None:
         """Waits until the weights have been read.
@@ -459,12 +459,6 @@ class Engine:
             self.request_compile(
                 signature for signature in recorded if self._programs.is_cached(signature)
             )
-
-    def _device_used(self, seconds: float) -> None:
-        self._on_change()
-        # A GPU takes no cores from compile threads.
-        if self._on_cpu:
-            self._graphs.give_way(seconds)
 
     def _graph_changed(self) -> None:
         if self._has_weights:

@@ -1,7 +1,10 @@
 """The record of one request: metrics, and a line in the log."""
 
 import contextlib
+import time
 from collections.abc import Iterator, MutableMapping
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from shaperouter_service.generation.run_events import GraphUse, RunTimings
 from shaperouter_service.routing.choice import Decision
 from shaperouter_service.routing.decision import Option
 from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.serving import request_record
 from shaperouter_service.serving.request_record import RequestRecord
 
 TIGHT = Signature(model="gpt2", kind=GraphKind.DECODE, rows=1, length=64, beams=1)
@@ -143,6 +147,35 @@ def test_requests_are_counted_by_code(measured: Measured, lines: Lines) -> None:
             pass
     assert measured.value("requests_total", code="OK") == 2
     assert measured.value("requests_total", code="CANCELLED") == 1
+
+
+@pytest.mark.usefixtures("lines")
+@pytest.mark.parametrize(
+    ("seconds", "left_at", "code"),
+    [
+        (10.0, 9.95, Code.DEADLINE_EXCEEDED),
+        (10.0, 9.8, Code.CANCELLED),
+        (0.1, 0.095, Code.DEADLINE_EXCEEDED),
+        (0.1, 0.05, Code.CANCELLED),
+        (None, 100.0, Code.CANCELLED),
+    ],
+)
+def test_a_caller_that_leaves_just_before_the_deadline_has_seen_it_pass(
+    measured: Measured,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float | None,
+    left_at: float,
+    code: Code,
+) -> None:
+    now = [1000.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0], time=time.time)
+    monkeypatch.setattr(request_record, "time", clock)
+    call = replace(a_call(), deadline=None if seconds is None else 1000.0 + seconds)
+    with contextlib.suppress(GeneratorExit), measured.recorder.record(call) as record:
+        record.waits("gpt2")
+        now[0] += left_at
+        raise GeneratorExit
+    assert measured.value("requests_total", code=code.name) == 1
 
 
 def test_counters_exist_before_the_first_event(measured: Measured) -> None:
