@@ -377,6 +377,7 @@ class ExhaustedError(ServiceError):
 
     def __init__(self, what: str) -> None:
         """Takes what is used up."""
+        self.what = what
         super().__init__(f"the service has no {what} left; send the request again later")
 
     @classmethod

@@ -10,7 +10,13 @@ import pytest
 
 from harness.graph_table import FakeProgram, Table
 from harness.waiting import wait_until
-from shaperouter_service.errors import GraphRefusedError, StartupError
+from shaperouter_service.errors import (
+    ExhaustedError,
+    GraphFailedError,
+    GraphRefusedError,
+    ServiceError,
+    StartupError,
+)
 from shaperouter_service.graphs import (
     Graph,
     GraphState,
@@ -86,6 +92,20 @@ def test_a_failed_graph_keeps_its_reason_and_covers_nothing() -> None:
     wait_until(lambda: graph.state is GraphState.FAILED)
     assert (graph.error, graph.failures, graph.compiles) == ("out of memory", 1, 0)
     assert isinstance(fake.table.cover(_signature(64)), NoCover)
+
+
+@pytest.mark.parametrize(
+    ("error", "failure"),
+    [("can't start new thread", ExhaustedError), ("any other", GraphFailedError)],
+)
+def test_requests_are_refused_for_now_if_a_graph_failed_for_want_of_memory(
+    error: str, failure: type[ServiceError]
+) -> None:
+    fake = Table(error=error)
+    graph = fake.table.request_compile(_signature(64), urgent=True)
+    fake.programs[_signature(64)].go_on.set()
+    wait_until(lambda: graph.state is GraphState.FAILED)
+    assert type(graph.failure) is failure
 
 
 def test_the_cheapest_ready_graph_that_is_large_enough_covers() -> None:

@@ -3,6 +3,7 @@
 import time
 from collections import deque
 
+from shaperouter_service.errors import ExhaustedError, GraphFailedError, ServiceError
 from shaperouter_service.graphs.graph_program import GraphProgram
 from shaperouter_service.routing.decay import DecayingSum
 from shaperouter_service.routing.signatures import Signature
@@ -52,6 +53,7 @@ class Graph:
         recent_served: Device time of the calls that served requests, with decay.
         padded_seconds: Device time lost on requests that a smaller graph would have covered.
         error: Why it failed, or why it was refused when its turn came; empty otherwise.
+        lacked: What the process lacked when it failed, such as memory; empty otherwise.
     """
 
     def __init__(self, signature: Signature) -> None:
@@ -81,6 +83,7 @@ class Graph:
         self.recent_served = DecayingSum()
         self.padded_seconds = 0.0
         self.error = ""
+        self.lacked = ""
 
     @property
     def best_step_seconds(self) -> float | None:
@@ -94,7 +97,7 @@ class Graph:
         """Number of times that TensorFlow has run the Python code of its programs."""
         return self._traces_before + (0 if self.program is None else self.program.traces)
 
-    def fail(self, error: str, pause: float) -> None:
+    def fail(self, error: Exception, pause: float) -> None:
         """Records that it could not be compiled; called by the compile thread.
 
         Args:
@@ -102,7 +105,9 @@ class Graph:
             pause: Seconds after which it may be tried again.
         """
         self.failures += 1
-        self.error = error
+        self.error = str(error) or type(error).__name__
+        exhausted = ExhaustedError.of(error)
+        self.lacked = exhausted.what if exhausted else ""
         self.retry_at = time.monotonic() + pause
         # A program is traced only once, so the next attempt needs a new one.
         self._traces_before = self.traces
@@ -128,6 +133,16 @@ class Graph:
     def has_failed(self) -> bool:
         """Whether it has failed and it is too early to try again."""
         return self.state is GraphState.FAILED and time.monotonic() < self.retry_at
+
+    @property
+    def failure(self) -> ServiceError:
+        """The error of requests that need it after it has failed.
+
+        Another worker can serve them if this process lacks memory or file descriptors for now.
+        """
+        if self.lacked:
+            return ExhaustedError(self.lacked)
+        return GraphFailedError(self.signature, self.error)
 
     def record_miss(self, seconds: float) -> None:
         """Adds device time lost because it was not ready; called by the device thread."""

@@ -408,7 +408,7 @@ class GraphTable:
         # Whatever TensorFlow raises, the thread must survive and report it to requests.
         except Exception as error:
             pause = min(LAST_RETRY, FIRST_RETRY * 2**graph.failures)
-            graph.fail(str(error) or type(error).__name__, pause)
+            graph.fail(error, pause)
             # Before anybody can see that it failed, so that its reason stands above what follows.
             log.exception("graph failed", graph=str(graph.signature), retry_seconds=pause)
             self._moved(graph, GraphState.FAILED)

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shaperouter_service.errors import GraphFailedError, GraphRefusedError, ServiceError
+from shaperouter_service.errors import GraphRefusedError, ServiceError
 from shaperouter_service.functions import Part
 from shaperouter_service.graphs import Graph, GraphState, GraphTable
 from shaperouter_service.routing.call_ladders import CallLadders
@@ -168,7 +168,7 @@ class CallCovers:
             graph = self._graphs.request_compile(signature, urgent=urgent)
         except GraphRefusedError as error:
             return error
-        return GraphFailedError(signature, graph.error) if graph.has_failed else graph
+        return graph.failure if graph.has_failed else graph
 
     def record_missed_savings(
         self, asked: Signature, served: Graph, seconds: float, *, share: float

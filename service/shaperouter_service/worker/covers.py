@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from shaperouter_service.decoding import DecodeProgram
-from shaperouter_service.errors import GraphFailedError, GraphRefusedError, ServiceError
+from shaperouter_service.errors import GraphRefusedError, ServiceError
 from shaperouter_service.graphs import Graph, GraphState, GraphTable, NoCover
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
@@ -74,7 +74,7 @@ class Covers:
         except GraphRefusedError as error:
             return error
         if missing is not None and missing.has_failed:
-            return GraphFailedError(missing.signature, missing.error)
+            return missing.failure
         return missing
 
     def of_same_length(
