@@ -1,5 +1,6 @@
 """An engine loads and frees models while it serves others."""
 
+import errno
 import sys
 import threading
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from harness.engine import GOLDENS, Bench, few_rungs
 from shaperouter_service.checkpoints.digest import model_digest
 from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.errors import ModelUnloadingError
+from shaperouter_service.worker import models
 from shaperouter_service.worker.scheduler import LaneScheduler
 
 SERVED, COMING = "gpt2-odd-heads", "gpt2-untied"
@@ -68,3 +70,16 @@ def test_a_model_that_is_freed_returns_its_waiting_runs_for_other_workers(
     with pytest.raises(ModelUnloadingError, match=f"model {COMING} is being unloaded"):
         waiting.wait()
     assert not bench.defects
+
+
+def test_a_load_whose_thread_gets_no_file_descriptor_fails_and_can_be_repeated(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as starved:
+        starved.setattr(models, "enter_thread", fail)
+        with pytest.raises(OSError, match="Too many open files"):
+            load(bench)
+    load(bench)

@@ -9,13 +9,14 @@ A TensorFlow upgrade can break this file but no other file of decoding; its test
 - Calls of compiled functions that skip the checks of structures and signatures, which take
   milliseconds for hundreds of tensors.
 - Variables as resource handles, without a Python object around each.
-- Threads: at the first eager operation of a thread, TensorFlow seeds the thread's generator from
-  /dev/urandom, and aborts the process if it cannot open that file.
+- Threads: when a thread first calls a function, as most eager operations do, TensorFlow seeds the
+  thread's generator from /dev/urandom, and aborts the process if it cannot open that file.
 """
 
 import importlib
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -39,16 +40,21 @@ variable_shape = resources.variable_shape
 
 _thread = threading.local()
 
+# Descriptors that are freed for TensorFlow's one. Other threads may take some of them meanwhile.
+_FREED_DESCRIPTORS = 4
+
 
 def enter_thread() -> None:
-    """Prepares the calling thread for eager operations, once.
+    """Prepares the calling thread for eager operations and calls of functions, once.
 
     Raises:
         OSError: TensorFlow would abort, usually because no file descriptor is free.
     """
     if not getattr(_thread, "is_entered", False):
-        with Path("/dev/urandom").open("rb"):
-            pass
+        with ExitStack() as freed:
+            for _ in range(_FREED_DESCRIPTORS):
+                freed.enter_context(Path("/dev/urandom").open("rb"))
+        # The cast to int32 calls a function, and each call of a function needs the generator.
         tf.constant([0])
         _thread.is_entered = True
 

@@ -1,6 +1,7 @@
 """This process: its exit codes, its priority, its file descriptors and its parent."""
 
 import contextlib
+import faulthandler
 import os
 import resource
 import threading
@@ -74,7 +75,12 @@ def max_connections() -> int:
 
 
 def prepare_process() -> None:
-    """Prepares a process that serves: raises its limit of descriptors and watches new threads."""
+    """Prepares a process that serves.
+
+    Raises its limit of descriptors, watches new threads, and prints the Python stacks of all
+    threads on stderr if native code crashes.
+    """
+    faulthandler.enable()
     raise_descriptor_limit()
     exit_if_threads_cannot_begin()
 

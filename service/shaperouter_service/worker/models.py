@@ -13,7 +13,7 @@ from shaperouter_service.checkpoints.functions import is_function
 from shaperouter_service.checkpoints.model_files import read_json
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.compile_cache import CompileCache, Section
-from shaperouter_service.decoding import prepare_caches
+from shaperouter_service.decoding import enter_thread, prepare_caches
 from shaperouter_service.errors import StartupError
 from shaperouter_service.functions.loading import check_compiles, load_function
 from shaperouter_service.graphs import cache_key, call_cache_key
@@ -68,6 +68,7 @@ class LoadedModels:
 
         Raises:
             StartupError: A weight cannot be read.
+            OSError: No file descriptor is free for the thread that reads them.
         """
         for read in self.reading:
             read.result()
@@ -128,7 +129,11 @@ def load_models(
     digesting: dict[str, Future[str]] = {}
 
     def start_reading(read: Callable[[], None]) -> None:
-        reading.append(reader.submit(read))
+        def prepared() -> None:
+            enter_thread()
+            read()
+
+        reading.append(reader.submit(prepared))
 
     packed = kernels is not None
     dtype = resolve_dtype(config.dtype, packed=packed)

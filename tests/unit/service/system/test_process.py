@@ -1,9 +1,10 @@
-"""File descriptors of a process: a flood of connections leaves enough to replace a worker."""
+"""A process that serves: its file descriptors, and what it prints if native code crashes."""
 
 from __future__ import annotations
 
 import contextlib
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -38,6 +39,18 @@ asyncio.run(main())
 """
 
 CONNECTIONS = 200
+
+# Aborts in a thread, as native code does.
+CRASH = """
+import os, threading
+from shaperouter_service.system.process import prepare_process
+
+def abort_in_native_code():
+    os.abort()
+
+prepare_process()
+threading.Thread(target=abort_in_native_code).start()
+"""
 
 
 def test_a_process_starts_during_a_flood_of_connections(tmp_path: Path) -> None:
@@ -90,3 +103,11 @@ def test_connections_get_all_but_a_reserve(
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
     assert process.max_connections() == left
+
+
+def test_a_crash_prints_which_code_crashed() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", CRASH], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == -signal.SIGABRT
+    assert "in abort_in_native_code" in ended.stderr
