@@ -382,12 +382,14 @@ class ExhaustedError(ServiceError):
 
     @classmethod
     def of(cls, error: BaseException | None) -> Self | None:
-        """The error for one that Python or the system has raised; None if it has another cause."""
+        """The error for one of Python, the system or TensorFlow; None if it has another cause."""
         # The loader of shared libraries tells a lack of memory only in words.
         unmapped = isinstance(error, ImportError) and "failed to map segment" in str(error)
         # So does Python when it cannot start a thread.
         unstarted = isinstance(error, RuntimeError) and "start new thread" in str(error)
-        if unmapped or unstarted or isinstance(error, MemoryError):
+        # Errors of TensorFlow have the codes of gRPC.
+        unallocated = getattr(error, "error_code", None) == Code.RESOURCE_EXHAUSTED
+        if unmapped or unstarted or unallocated or isinstance(error, MemoryError):
             return cls("memory")
         what = _EXHAUSTED.get(error.errno or 0) if isinstance(error, OSError) else None
         return None if what is None else cls(what)

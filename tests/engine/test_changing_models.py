@@ -1,5 +1,6 @@
 """An engine loads and frees models while it serves others."""
 
+import dataclasses
 import errno
 import sys
 import threading
@@ -8,12 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from harness.engine import GOLDENS, Bench, few_rungs
+from harness.engine import GOLDENS, TIMEOUT, Bench, few_rungs
+from harness.waiting import wait_until
 from shaperouter_service.checkpoints.digest import model_digest
 from shaperouter_service.compile_cache import CompileCache
-from shaperouter_service.errors import ModelUnloadingError
+from shaperouter_service.errors import ModelUnloadingError, StartupError, UnknownModelError
+from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.routing.snapshots import GraphState
 from shaperouter_service.worker import models
 from shaperouter_service.worker.scheduler import LaneScheduler
+from shaperouter_service.worker.warm_up import WarmUp
 
 SERVED, COMING = "gpt2-odd-heads", "gpt2-untied"
 DIRECTORY = GOLDENS / COMING
@@ -83,3 +88,48 @@ def test_a_load_whose_thread_gets_no_file_descriptor_fails_and_can_be_repeated(
         with pytest.raises(OSError, match="Too many open files"):
             load(bench)
     load(bench)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), StartupError("no room")])
+def test_a_load_that_fails_at_its_graphs_leaves_nothing_and_can_be_repeated(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(_: WarmUp) -> None:
+        raise error
+
+    first = list(bench.parts.graphs.budget.first)
+    with monkeypatch.context() as starved:
+        starved.setattr(WarmUp, "start", fail)
+        with pytest.raises(type(error)):
+            load(bench)
+    assert [model.name for model in bench.engine.snapshot("w", "i").models] == [SERVED]
+    assert list(bench.parts.graphs.budget.first) == first
+    load(bench)
+
+
+def test_a_frozen_worker_makes_the_declared_graphs_of_a_revision(
+    kept_compilations: CompileCache,
+) -> None:
+    declared = Signature(model=SERVED, kind=GraphKind.PREFILL, rows=1, length=16, beams=1)
+    directory = GOLDENS / SERVED
+    bench = Bench(
+        {SERVED: directory},
+        compile_cache=kept_compilations,
+        compile_mode="frozen",
+        warm=[declared],
+    )
+    wait_until(lambda: bench.engine.warm, timeout=TIMEOUT)
+    revision = f"{SERVED}@0123456789ab"
+    warm_up = bench.engine.load(revision, directory, model_digest(directory))
+    wait_until(lambda: warm_up.is_done, timeout=TIMEOUT)
+    ready = [
+        graph.signature
+        for graph in bench.engine.snapshot("w", "i").graphs
+        if graph.state is GraphState.READY
+    ]
+    assert dataclasses.replace(declared, model=revision) in ready
+
+
+def test_a_run_of_a_model_that_is_gone_is_refused(bench: Bench) -> None:
+    with pytest.raises(UnknownModelError, match=COMING):
+        bench.submit(COMING, [1], max_new_tokens=2)

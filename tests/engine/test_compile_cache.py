@@ -167,6 +167,29 @@ def test_graphs_are_compiled_even_if_functions_cannot_be_named(
     assert [path.suffix for path in tmp_path.glob("*/prefill*")] == [".module"]
 
 
+def test_a_compilation_that_lacks_memory_drops_nothing_from_the_cache(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise MemoryError
+
+    # Its files would be in the directory that only a worker gives TensorFlow.
+    monkeypatch.setattr("shaperouter_service.graphs.xla_cache_dir.available", lambda: True)
+    section = CompileCache(tmp_path, max_bytes=10**9).section(cache_key(model))
+    programs = [PrefillProgram("prefill", model, rows=1, length=16, piece=16) for _ in range(2)]
+    builders = [CachedGraphBuilder(program, section) for program in programs]
+    builders[0].trace()
+    builders[0].compile()
+    kept = sorted(tmp_path.glob("*/prefill*"))
+    monkeypatch.setattr(programs[1], "compile", fail)
+    builders[1].trace()
+    with pytest.raises(MemoryError):
+        builders[1].compile()
+    assert programs[1].traces == 0
+    assert kept
+    assert sorted(tmp_path.glob("*/prefill*")) == kept
+
+
 def test_nothing_is_written_while_other_graphs_wait_to_be_traced(
     model: Model, tmp_path: Path
 ) -> None:

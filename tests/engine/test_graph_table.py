@@ -1,12 +1,14 @@
 """The table compiles each graph once, urgent ones first, and within its budget."""
 
 import dataclasses
+import errno
 import math
 import os
 import threading
 import time
 
 import pytest
+import tensorflow as tf
 
 from harness.graph_table import FakeProgram, Table
 from harness.waiting import wait_until
@@ -106,6 +108,13 @@ def test_requests_are_refused_for_now_if_a_graph_failed_for_want_of_memory(
     fake.programs[_signature(64)].go_on.set()
     wait_until(lambda: graph.state is GraphState.FAILED)
     assert type(graph.failure) is failure
+
+
+def test_tensorflows_lack_of_memory_is_a_lack_of_memory() -> None:
+    lack = tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+    defect = tf.errors.InternalError(None, None, "a defect")
+    assert ExhaustedError.of(lack)
+    assert ExhaustedError.of(defect) is None
 
 
 def test_the_cheapest_ready_graph_that_is_large_enough_covers() -> None:
@@ -301,6 +310,36 @@ def test_nothing_more_is_compiled_once_the_memory_maps_are_spent(
         fake.table.request_compile(_signature(128), urgent=True)
     with pytest.raises(StartupError, match=r"800 of 1000 memory maps.*restart the worker"):
         check_further(fake.table, [_signature(64)], models=["m", "n"])
+
+
+def test_the_last_count_of_memory_maps_holds_while_they_cannot_be_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counts = [MemoryMaps(799, 1000)]
+
+    def count() -> MemoryMaps:
+        if not counts:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return counts.pop()
+
+    monkeypatch.setattr("shaperouter_service.graphs.graph_table.memory_maps", count)
+    fake = Table()
+    for length in (64, 128):
+        graph = fake.table.request_compile(_signature(length), urgent=True)
+        fake.programs[_signature(length)].go_on.set()
+        wait_until(lambda graph=graph: graph.state is GraphState.READY)
+    assert fake.table.maps == MemoryMaps(799, 1000)
+
+
+def test_a_frozen_table_has_room_for_graphs_that_are_thawed() -> None:
+    fake = Table(max_graphs=3)
+    fake.table.freeze()
+    assert (fake.table.room, fake.table.room_once_thawed) == (0, 3)
+    fake.table.thaw([_signature(64)])
+    graph = fake.table.request_compile(_signature(64), urgent=True)
+    fake.programs[_signature(64)].go_on.set()
+    wait_until(lambda: graph.state is GraphState.READY)
+    assert fake.table.room_once_thawed == 2
 
 
 def test_graphs_that_are_refused_are_not_kept() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,17 +23,21 @@ class FakeEngine:
         self.warm = True
         self.warm_up = SimpleNamespace(failed_covers=[], is_done=False)
         self.error: Exception | None = None
+        self.used = True
+        self.during_load: Callable[[], None] = lambda: None
+        self.unloaded: list[str] = []
 
     def load(self, name: str, directory: Path, digest: str) -> Any:
+        self.during_load()
         if self.error:
             raise self.error
         return self.warm_up
 
     def unload(self, name: str) -> None:
-        raise NotImplementedError
+        self.unloaded.append(name)
 
     def is_used(self, name: str) -> bool:
-        return True
+        return self.used
 
     def idle_seconds(self, name: str) -> float:
         return 0.0
@@ -56,9 +61,12 @@ def told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repository_module, "ORDERED_WITHIN", 0.0)
 
 
-def _orders() -> Orders:
-    revision = Revision(model="gpt2@1234", location="tuned", digest="1234")
-    deployment = Deployment(name="gpt2", version=1, revisions=(revision,))
+def _orders(*digests: str, version: int = 1) -> Orders:
+    revisions = tuple(
+        Revision(model=f"gpt2@{digest}", location="tuned", digest=digest)
+        for digest in digests or ("1234",)
+    )
+    deployment = Deployment(name="gpt2", version=version, revisions=revisions)
     return Orders(router="router", deployments=(deployment,), held=())
 
 
@@ -106,3 +114,35 @@ def test_a_worker_that_cannot_load_what_was_ordered_is_not_settled(
         worker.order(_orders())
         asyncio.run(worker.follow())
         assert not worker.settled
+
+
+def test_a_revision_that_is_wanted_again_during_a_load_is_not_freed(
+    worker: ModelRepository, engine: FakeEngine, told_at_once: None
+) -> None:
+    engine.warm_up.is_done, engine.used = True, False
+    with worker.watched_by("router"):
+        worker.order(_orders("1234"))
+        asyncio.run(worker.follow())
+        worker.order(_orders("5678", version=2))
+        engine.during_load = lambda: worker.order(_orders("1234", version=3))
+        asyncio.run(worker.follow())
+        assert "gpt2@1234" not in engine.unloaded
+        assert "gpt2@5678" in engine.unloaded
+
+
+def test_a_revision_that_loads_at_the_second_attempt_has_no_error(
+    worker: ModelRepository, engine: FakeEngine, told_at_once: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repository_module, "FIRST_RETRY", 0.0)
+    engine.warm_up.is_done = True
+
+    def fail_once() -> None:
+        engine.during_load = lambda: None
+        raise StartupError("damaged")
+
+    engine.during_load = fail_once
+    with worker.watched_by("router"):
+        worker.order(_orders())
+        for _ in range(2):
+            asyncio.run(worker.follow())
+        assert [report.error for report in worker.reports()] == [""]

@@ -1,5 +1,6 @@
 """The progress of a worker's warm-up is in the log and in its snapshots."""
 
+import errno
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -72,6 +73,32 @@ def test_a_worker_that_starts_without_some_of_its_graphs_warns() -> None:
     assert (line["event"], line["log_level"], line["failed"]) == ("worker ready", "warning", 1)
 
 
+def test_a_worker_stays_ready_while_a_failed_graph_is_tried_again() -> None:
+    fake = Table("no registers")
+    started = WarmUp(fake.table, covers=[DECLARED])
+    started.start()
+    fake.programs[DECLARED].go_on.set()
+    wait_until(lambda: started.is_done)
+    graph = fake.table.known(DECLARED)
+    graph.retry_at = 0.0
+    fake.table.request_compile(DECLARED, urgent=True)
+    assert not graph.has_ended
+    assert started.is_done
+    fake.programs[DECLARED].go_on.set()
+
+
+def test_the_progress_of_a_warm_up_keeps_no_graph_of_a_freed_model() -> None:
+    fake = Table()
+    cover = Signature(model="m", kind=GraphKind.PREFILL, rows=1, length=16, beams=1)
+    started = WarmUp(fake.table, covers=[cover])
+    started.start()
+    fake.programs[cover].go_on.set()
+    wait_until(lambda: started.is_done)
+    fake.table.remove("m")
+    assert "1 graphs" in str(started)
+    assert fake.table.graphs() == []
+
+
 def test_a_graph_requested_later_is_not_part_of_the_warm_up(
     kept_compilations: CompileCache,
 ) -> None:
@@ -125,15 +152,42 @@ def test_the_first_graphs_are_made_while_weights_are_read(
     assert started.token_ids == usual.submit(MODEL, [1, 2, 3], max_new_tokens=8).token_ids
 
 
+def assert_nothing_compiles(table: GraphTable) -> None:
+    states = {graph.state for graph in table.graphs()}
+    assert not states & {GraphState.TRACING, GraphState.COMPILING}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        StartupError("model.safetensors: cannot be read: it is gone"),
+        OSError(errno.EMFILE, "it is gone"),
+    ],
+)
 def test_a_weight_that_cannot_be_read_ends_the_start_when_nothing_compiles(
-    monkeypatch: pytest.MonkeyPatch, tables: list[GraphTable], kept_compilations: CompileCache
+    monkeypatch: pytest.MonkeyPatch,
+    tables: list[GraphTable],
+    kept_compilations: CompileCache,
+    error: Exception,
 ) -> None:
     def damaged() -> None:
         wait_until(lambda: bool(tables), timeout=TIMEOUT)
-        raise StartupError("model.safetensors: cannot be read: it is gone")
+        raise error
 
     before_values(monkeypatch, damaged)
-    with pytest.raises(StartupError, match="it is gone"):
+    with pytest.raises(type(error), match="it is gone"):
         Bench({MODEL: GOLDENS / MODEL}, compile_cache=kept_compilations)
-    states = {graph.state for graph in tables[0].graphs()}
-    assert not states & {GraphState.TRACING, GraphState.COMPILING}
+    assert_nothing_compiles(tables[0])
+
+
+def test_a_declared_graph_without_room_ends_the_start_when_nothing_compiles(
+    tables: list[GraphTable], kept_compilations: CompileCache
+) -> None:
+    with pytest.raises(StartupError, match=r"warm: .*budget is spent \(6 graphs\)"):
+        Bench(
+            {MODEL: GOLDENS / MODEL},
+            compile_cache=kept_compilations,
+            max_graphs=6,
+            warm=[DECLARED],
+        )
+    assert_nothing_compiles(tables[0])

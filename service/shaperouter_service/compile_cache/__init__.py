@@ -1,6 +1,6 @@
 """The compile cache: compiled graphs in files, for workers that start later.
 
-This room handles files and needs no TensorFlow: `graphs` writes and reads them, and the
+This package handles files and needs no TensorFlow: `graphs` writes and reads them, and the
 `shaperouterd cache` command shows and removes them.
 """
 

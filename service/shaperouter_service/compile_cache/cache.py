@@ -14,7 +14,7 @@ import structlog
 from shaperouter_service.compile_cache import checksummed_file
 from shaperouter_service.compile_cache.checksummed_file import DamagedFileError
 from shaperouter_service.compile_cache.directory import danger, is_group_writable, mode
-from shaperouter_service.compile_cache.disk import Disk, DiskTimeoutError
+from shaperouter_service.compile_cache.disk import FAILURES, Disk, DiskTimeoutError
 from shaperouter_service.compile_cache.key import CacheKey
 from shaperouter_service.compile_cache.section import KEY_FILE, Part, Section, remove
 from shaperouter_service.routing.decay import share_left
@@ -168,7 +168,7 @@ class CompileCache:
         """
         try:
             return self._disk.run(lambda: self._changed_parts(key))
-        except DiskTimeoutError:
+        except FAILURES:
             return []
 
     def _changed_parts(self, key: CacheKey) -> list[str]:
@@ -222,21 +222,27 @@ class CompileCache:
         return freed
 
     def evict(self) -> None:
-        """Removes unfinished files, and the least valuable graphs above the maximum size."""
-        with contextlib.suppress(DiskTimeoutError):
-            self._disk.run(self._evict)
+        """Removes unfinished files, and the least valuable graphs above the maximum size.
+
+        Does nothing while another thread does it.
+        """
+        # Waiting for the other thread would count as waiting for the disk.
+        if self._evicting.acquire(blocking=False):
+            try:
+                with contextlib.suppress(*FAILURES):
+                    self._disk.run(self._evict)
+            finally:
+                self._evicting.release()
 
     def _evict(self) -> None:
-        # One thread at a time; the next one finds less to do.
-        with self._evicting:
-            now = time.time()
-            for section in self._sections():
-                for path in section.glob(UNFINISHED):
-                    with contextlib.suppress(OSError):
-                        if now - path.stat().st_mtime > UNFINISHED_SECONDS:
-                            path.unlink()
-            if sum(map(_size, self.files())) > self.max_bytes:
-                self.remove(least_valuable(self.entries(), self.max_bytes, now))
+        now = time.time()
+        for section in self._sections():
+            for path in section.glob(UNFINISHED):
+                with contextlib.suppress(OSError):
+                    if now - path.stat().st_mtime > UNFINISHED_SECONDS:
+                        path.unlink()
+        if sum(map(_size, self.files())) > self.max_bytes:
+            self.remove(least_valuable(self.entries(), self.max_bytes, now))
 
     def _sections(self) -> list[Path]:
         # Only directories named like sections: others may not be ours to remove.
@@ -244,13 +250,13 @@ class CompileCache:
             return sorted(path for path in self.directory.iterdir() if CacheKey.is_name(path.name))
         return []
 
-    def _fail(self, error: OSError) -> None:
+    def _fail(self, error: OSError | MemoryError) -> None:
         if not self._failed:
             self._failed = True
             log.warning(
                 "the compile cache could not be written: compiled graphs are not kept",
                 directory=str(self.directory),
-                reason=str(error),
+                reason=str(error) or type(error).__name__,
             )
 
 

@@ -8,6 +8,7 @@ The header has the size and the digest of the payload. Readers detect a truncate
 foreign file before they use it.
 """
 
+import errno
 import hashlib
 import json
 import os
@@ -26,6 +27,10 @@ _PREFIX = struct.Struct(f"<{len(MAGIC)}s32sI")
 
 # zlib's fastest level shrinks executables to a quarter, in a hundredth of their compile time.
 _COMPRESSION = 1
+
+# What opening a directory, a pipe, a socket or a circle of links fails with. Other errors, such as
+# a lack of descriptors or of the network, say nothing about the file.
+_FOREIGN = (errno.EINVAL, errno.ENXIO, errno.EISDIR, errno.ELOOP)
 
 
 class DamagedFileError(Exception):
@@ -95,7 +100,7 @@ def read_header(path: Path) -> Header:
 
     Raises:
         DamagedFileError: The header is damaged, or the size is wrong.
-        FileNotFoundError: There is no such file.
+        OSError: The file cannot be read now, or there is none.
     """
     with _opened(path) as file:
         header = Header.read(file)
@@ -110,7 +115,7 @@ def read(path: Path) -> Contents:
 
     Raises:
         DamagedFileError: The file is truncated, changed or foreign.
-        FileNotFoundError: There is no such file.
+        OSError: It cannot be read now, or there is none.
     """
     with _opened(path) as file:
         header = Header.read(file)
@@ -149,10 +154,10 @@ def write(
 def _opened(path: Path) -> BinaryIO:
     try:
         return open_regular(path)
-    except FileNotFoundError:
-        raise
     except OSError as error:
-        raise DamagedFileError(f"it cannot be read: {error.strerror}") from error
+        if error.errno in _FOREIGN:
+            raise DamagedFileError(f"it cannot be read: {error.strerror}") from error
+        raise
 
 
 def _digest(content: bytes) -> bytes:

@@ -20,6 +20,10 @@ log = structlog.get_logger(__name__)
 DISK_TIMEOUT = 30.0
 
 
+# What an operation may fail with, without a defect.
+FAILURES = (OSError, MemoryError)
+
+
 class DiskTimeoutError(OSError):
     """The disk did not answer in time and is no longer used."""
 
@@ -44,6 +48,7 @@ class Disk:
 
         Raises:
             DiskTimeoutError: This operation or an earlier one exceeded the limit.
+            OSError: The system cannot start a thread.
         """
         if self._hung.is_set():
             raise DiskTimeoutError(self._timeout)
@@ -55,7 +60,10 @@ class Disk:
             except BaseException as error:  # raised in the waiting thread
                 future.set_exception(error)
 
-        threading.Thread(target=work, name="disk", daemon=True).start()
+        try:
+            threading.Thread(target=work, name="disk", daemon=True).start()
+        except RuntimeError as error:
+            raise OSError(errno.EAGAIN, str(error)) from error
         if wait([future], self._timeout).not_done:
             if not self._hung.is_set():
                 self._hung.set()

@@ -13,7 +13,7 @@ import structlog
 
 from shaperouter_service.compile_cache import checksummed_file
 from shaperouter_service.compile_cache.checksummed_file import Contents, DamagedFileError
-from shaperouter_service.compile_cache.disk import Disk, DiskTimeoutError
+from shaperouter_service.compile_cache.disk import FAILURES, Disk, DiskTimeoutError
 from shaperouter_service.compile_cache.key import CacheKey
 from shaperouter_service.system.files import read_regular, write_atomically
 
@@ -35,8 +35,9 @@ class Part(StrEnum):
 class Section:
     """The graphs of one key.
 
-    No method fails because of the disk: files that cannot be read count as missing, and files that
-    cannot be written are not kept. Any number of threads and processes may read and write.
+    No method fails because of the disk, or because the process lacks what a file needs: files that
+    cannot be read count as missing, and files that cannot be written are not kept. Any number of
+    threads and processes may read and write.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Section:
         disk: Disk,
         writable: bool,
         on_written: Callable[[], None],
-        on_failure: Callable[[OSError], None],
+        on_failure: Callable[[OSError | MemoryError], None],
     ) -> None:
         """Creates nothing yet.
 
@@ -70,17 +71,22 @@ class Section:
         """Whether the files of a graph exist; does not read them."""
         try:
             return self._disk.run(lambda: all(self._path(graph, part).is_file() for part in Part))
-        except DiskTimeoutError:
+        except FAILURES:
             return False
 
     def read(self, graph: str, part: Part) -> Contents | None:
         """Reads a part of a graph, and notes that it was used; None if it is not in the cache.
 
-        A damaged file is logged and removed, and counts as missing.
+        A damaged file is logged and removed, and counts as missing. One that cannot be read now is
+        logged, and stays.
         """
         try:
             return self._disk.run(lambda: self._read(graph, part))
-        except DiskTimeoutError:
+        except (FileNotFoundError, DiskTimeoutError):
+            return None
+        except FAILURES as error:
+            path, reason = self._path(graph, part), str(error) or type(error).__name__
+            log.warning("file of the compile cache not read", path=str(path), reason=reason)
             return None
 
     def write(
@@ -106,23 +112,21 @@ class Section:
 
         try:
             self._disk.run(write)
-        except OSError as error:
+        except FAILURES as error:
             self._on_failure(error)
         else:
             self._on_written()
 
     def drop(self, graph: str, part: Part, *, reason: str) -> None:
         """Removes a part of a graph, if possible."""
-        with contextlib.suppress(DiskTimeoutError):
+        with contextlib.suppress(*FAILURES):
             self._disk.run(lambda: self._drop(graph, part, reason))
 
     def _read(self, graph: str, part: Part) -> Contents | None:
         path = self._path(graph, part)
         try:
             found = checksummed_file.read(path)
-        except FileNotFoundError:
-            return None
-        except (DamagedFileError, OSError) as error:
+        except DamagedFileError as error:
             self._drop(graph, part, str(error))
             return None
         if self._writable:
@@ -133,9 +137,11 @@ class Section:
 
     def _drop(self, graph: str, part: Part, reason: str) -> None:
         path = self._path(graph, part)
-        log.warning("damaged file of the compile cache removed", path=str(path), reason=reason)
         if self._writable:
             remove(path)
+            log.warning("damaged file of the compile cache removed", path=str(path), reason=reason)
+        else:
+            log.warning("damaged file in the compile cache", path=str(path), reason=reason)
 
     def _path(self, graph: str, part: Part) -> Path:
         return self._directory / f"{graph}.{part}"

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from shaperouter_service.decoding.lowering import PLATFORMS, Lowered, portable
 from shaperouter_service.decoding.tf_internals import call_flat, call_module, named, stablehlo
+from shaperouter_service.errors import ExhaustedError
 from shaperouter_service.kernels import clock_platform, nanoseconds_since, start_clock
 from shaperouter_service.models import DeviceKind
 from shaperouter_service.models.call_model import CallModel
@@ -150,6 +151,8 @@ class CompiledCallProgram(CallProgram):
             raise UncompilableError("it uses a resource that is not a variable") from error
         # TensorFlow raises errors of several kinds for operations that it has no kernel for.
         except Exception as error:
+            if ExhaustedError.of(error):
+                raise
             raise UncompilableError(_reason(str(error))) from error
         module = portable(text)
         if _DYNAMIC_RESULT.search(module):
@@ -230,4 +233,4 @@ def _reason(error: str) -> str:
         return "it has tensors of text"
     if operations:
         return f"XLA has no operation {', '.join(sorted(set(operations)))}"
-    return error.strip().splitlines()[0]
+    return error.strip().partition("\n")[0] or "TensorFlow does not say why"

@@ -1,14 +1,15 @@
 """Builders, which make a graph ready: they trace and compile it, or load it from the cache."""
 
-import functools
 import threading
 import time
+from collections.abc import Sequence
 from typing import Protocol
 
 import structlog
 
 from shaperouter_service.compile_cache import Contents, Part, Section
 from shaperouter_service.decoding.lowering import Lowered
+from shaperouter_service.errors import ExhaustedError
 from shaperouter_service.graphs import xla_cache_dir
 from shaperouter_service.graphs.graph_program import CompiledProgram, PlainProgram
 from shaperouter_service.graphs.xla_cache_dir import Executable
@@ -141,9 +142,12 @@ class CachedGraphBuilder(GraphBuilder):
         # TensorFlow may reject a cached part for any reason; the graph must still be built.
         except Exception as error:
             xla_cache_dir.take(self._name)
-            if placed is None and self._traced is not None:
+            suspects = [Part.MODULE] if self._traced is None else []
+            suspects += [] if placed is None else [Part.EXECUTABLE]
+            # Without memory the attempt fails whatever the cache has.
+            if not suspects or ExhaustedError.of(error):
                 raise
-            self._start_over(error)
+            self._start_over(suspects, error)
             return False
         seconds = time.monotonic() - started
         made = [executable for executable in xla_cache_dir.take(self._name) if executable != placed]
@@ -160,9 +164,9 @@ class CachedGraphBuilder(GraphBuilder):
         self.spared_seconds += kept.seconds
         return True
 
-    def _start_over(self, error: Exception) -> None:
+    def _start_over(self, suspects: Sequence[Part], error: Exception) -> None:
         self.spared_seconds = 0.0
-        for part in Part:
+        for part in suspects:
             self._section.drop(self._program.label, part, reason=str(error))
         # TensorFlow remembers the failure of a name, so another name is needed. Under that name the
         # executable is not cached this time.
@@ -184,7 +188,9 @@ def _placed(kept: Contents) -> Executable:
     return executable
 
 
-@functools.cache
-def _lock(_: str) -> threading.Lock:
+_locks: dict[str, threading.Lock] = {}
+
+
+def _lock(name: str) -> threading.Lock:
     """The lock of a name: only one thread at a time may place and take executables of that name."""
-    return threading.Lock()
+    return _locks.setdefault(name, threading.Lock())

@@ -119,7 +119,7 @@ class Graph:
         Args:
             error: Why.
         """
-        self.error = error
+        self.error, self.lacked = error, ""
         self.program = None
 
     @property

@@ -13,7 +13,7 @@ class _Named(Protocol):
 
 
 class GraphProgram(Protocol):
-    """A program: see `decoding.program.Program` and `calls.program.CallProgram`."""
+    """A program: see `decoding.program.Program` and `functions.program.CallProgram`."""
 
     traces: int
     device_seconds: float | None

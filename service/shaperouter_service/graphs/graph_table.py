@@ -1,5 +1,6 @@
 """The table of a worker's graphs, which finds covers and compiles in the background."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -103,6 +104,11 @@ class GraphTable:
         """Returns the graph of a signature, creating a cold one if there is none."""
         with self._lock:
             return self._graph(signature)
+
+    def known(self, signature: Signature) -> Graph:
+        """Returns the graph of a signature, or a cold one that is not kept, as of a freed model."""
+        with self._lock:
+            return self._graphs.get(signature) or Graph(signature)
 
     def request_compile(self, signature: Signature, *, urgent: bool) -> Graph:
         """Queues the compilation of a graph unless it is ready or already in progress.
@@ -292,6 +298,12 @@ class GraphTable:
             return 0 if self._frozen else self._room(self._counted())
 
     @property
+    def room_once_thawed(self) -> int:
+        """Number of graphs that the budget has room for, whether or not the table is frozen."""
+        with self._lock:
+            return self._room(self._counted())
+
+    @property
     def maps(self) -> MemoryMaps:
         """Memory maps of the process after the last graph was made."""
         return self._maps
@@ -414,7 +426,7 @@ class GraphTable:
             self._moved(graph, GraphState.FAILED)
         else:
             seconds = time.monotonic() - started
-            graph.error = ""
+            graph.error = graph.lacked = ""
             # Loaded graphs count too: their original times say what the cache saves.
             graph.make_seconds = builder.spared_seconds + (0.0 if loaded else seconds)
             with self._lock:
@@ -441,7 +453,10 @@ class GraphTable:
             self._moved(graph, GraphState.READY)
 
     def _count_maps(self) -> None:
-        before, self._maps = self._maps, memory_maps()
+        before = self._maps
+        # What was counted last still holds, as maps are never freed.
+        with contextlib.suppress(OSError):
+            self._maps = memory_maps()
         if self._maps.spent and not before.spent:
             log.warning(
                 "no more graphs are compiled: restart the worker",

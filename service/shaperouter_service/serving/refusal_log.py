@@ -31,6 +31,9 @@ SUMMARY_INTERVAL = 10.0
 # Characters of an error in the log: some quote what the caller sent.
 MAX_ERROR_CHARACTERS = 500
 
+# Characters of a client's name in the log: without tokens, callers choose it.
+MAX_CLIENT_CHARACTERS = 100
+
 
 class RefusalLog:
     """Logs and counts the refused calls of one router. Only the event loop may use it."""
@@ -54,10 +57,9 @@ class RefusalLog:
             "code": error.code.name,
             "reason": error.reason,
             "error": shortened(str(error), MAX_ERROR_CHARACTERS),
+            "client": shortened(call.client, MAX_CLIENT_CHARACTERS),
             "peer": call.peer,
         }
-        if call.quota:
-            fields["client"] = call.quota.name
         self.write(error.code, "call refused", fields)
 
     def write(self, code: Code, event: str, fields: dict[str, Any]) -> None:

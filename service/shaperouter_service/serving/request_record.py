@@ -17,7 +17,12 @@ from shaperouter_service.inference.calls import CallTimings
 from shaperouter_service.routing.choice import Decision, WorkerOption
 from shaperouter_service.routing.deployments import REVISION_DIGITS
 from shaperouter_service.serving.call import Call
-from shaperouter_service.serving.refusal_log import LEVELS, MAX_ERROR_CHARACTERS, RefusalLog
+from shaperouter_service.serving.refusal_log import (
+    LEVELS,
+    MAX_CLIENT_CHARACTERS,
+    MAX_ERROR_CHARACTERS,
+    RefusalLog,
+)
 from shaperouter_service.serving.request_history import RequestHistory
 from shaperouter_service.serving.request_summary import RequestSummary
 from shaperouter_service.telemetry.progress import SequenceProgress
@@ -74,7 +79,7 @@ class RequestRecord:
         self.request_id = call.request_id
         self._call = call
         self._code = Code.OK
-        self._error = ""
+        self._error, self._reason = "", ""
         self.worker = ""
         self.revision = ""
         self.routes: list[Decision[WorkerOption]] = []
@@ -136,6 +141,8 @@ class RequestRecord:
         stalls = (progress.stall_seconds for progress in self._progress.values())
         fields: dict[str, Any] = {
             "request_id": self.request_id,
+            "method": self._call.method,
+            "client": shortened(self._call.client, MAX_CLIENT_CHARACTERS),
             "model": model,
             "revision": self.revision[:REVISION_DIGITS],
             "code": self._code.name,
@@ -146,8 +153,6 @@ class RequestRecord:
             "stall_seconds": round(max(stalls, default=0.0), 4),
             "worker": self.worker,
         }
-        if quota:
-            fields["client"] = quota.name
         if self.routes:
             fields["route"] = str(self.routes[0].taken)
             fields["route_seconds"] = round(self.route_seconds, 4)
@@ -156,8 +161,11 @@ class RequestRecord:
             for name, seconds in asdict(self._timings).items():
                 fields[name] = round(seconds, 4)
             fields["graphs"] = [str(use.served) for use in self._graphs]
+        if self._reason:
+            fields["reason"] = self._reason
         if self._error:
             fields["error"] = self._error
+            fields["peer"] = self._call.peer
         self._end_span()
         self._call.logged = True
         if self._code is Code.OK or self.routes:
@@ -246,7 +254,7 @@ class RequestRecord:
             case None:
                 return
             case ServiceError():
-                self._code, self._error = error.code, str(error)
+                self._code, self._error, self._reason = error.code, str(error), error.reason
             case asyncio.CancelledError() | GeneratorExit():
                 # A door cancels the task both when the caller leaves and when the deadline passes.
                 self._code = Code.DEADLINE_EXCEEDED if self._is_over else Code.CANCELLED

@@ -28,6 +28,9 @@ EXIT_CONFIG = 78
 # Exit code after Ctrl-C, as shells report it: 128 plus the number of SIGINT.
 EXIT_INTERRUPTED = 130
 
+# The file descriptor of standard error.
+_STDERR = 2
+
 # A tenth of the weight of a serving thread when both need a core: a compilation slows serving less,
 # and still finishes under any load.
 NICE = 10
@@ -80,7 +83,7 @@ def prepare_process() -> None:
     Raises its limit of descriptors, watches new threads, and prints the Python stacks of all
     threads on stderr if native code crashes.
     """
-    faulthandler.enable()
+    faulthandler.enable(_STDERR)
     raise_descriptor_limit()
     exit_if_threads_cannot_begin()
 

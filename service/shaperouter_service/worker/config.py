@@ -30,7 +30,8 @@ class EngineConfig:
         compile_mode: The compile mode; see the glossary.
         warm: Graphs to compile before the worker is ready, besides those that cover every request.
         max_graphs: Maximum number of graphs of all models.
-        max_memory_bytes: Memory of the process above which it compiles nothing; 0 means no limit.
+        max_memory_bytes: Memory of the process above which only first graphs are compiled; 0 means
+            no limit.
         prefill_lengths: Rungs of models, by name; those of models without their own under an empty
             name. Without either, models have those of `Ladders.default`.
         decode_lengths: Likewise.

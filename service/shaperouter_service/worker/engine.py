@@ -57,6 +57,7 @@ from shaperouter_service.worker.vocabularies import Vocabularies
 from shaperouter_service.worker.warm_up import (
     WarmUp,
     beam_covers,
+    declared_graphs,
     first_covers,
     recorded_graphs,
 )
@@ -124,9 +125,14 @@ class Engine:
         self._costs = Costs(loaded.dimensions)
         self._graphs = self._make_graph_table(loaded.all_ladders)
         self._warm_up = WarmUp(self._graphs)
-        watchdog = Watchdog(config.hang_timeout, on_hang=on_defect)
+        self._watchdog = Watchdog(config.hang_timeout, on_hang=on_defect)
         self._models = ModelTable(
-            config, self._graphs, self._programs, self._recorder, watchdog, kernels=self._kernels
+            config,
+            self._graphs,
+            self._programs,
+            self._recorder,
+            self._watchdog,
+            kernels=self._kernels,
         )
         self._models.add(loaded)
         self._thread = DeviceThread(
@@ -135,17 +141,12 @@ class Engine:
             on_idle=lambda: any(scheduler.idle() for scheduler in self._models.calls.values()),
             on_defect=on_defect,
         )
-        self._thread.start()
-        self._start_warm_up(record if config.make_recorded else None)
-        if config.beam_cover and config.compile_mode != "frozen":
-            self.request_compile(beam_covers(record, self._models.ladders))
-        if not all(map(self._programs.is_cached, self._covers)):
-            # Cores that are kept for requests have none to serve until these graphs are compiled.
-            idle_cores = usable_cores() - config.compile_threads
-            self._graphs.work_off(max(0, min(idle_cores, self._graphs.queue_depth)))
-        # The first graphs are made meanwhile.
-        self._wait_for_weights(loaded)
-        watchdog.start()
+        try:
+            self._start_serving(loaded)
+        except BaseException:
+            # The process ends, and must not do so during a compilation.
+            self._graphs.stop()
+            raise
 
     def _start_device(self) -> None:
         """Starts TensorFlow on the device, and chooses the native kernels."""
@@ -159,20 +160,28 @@ class Engine:
         kernels = self._config.kernels
         self._kernels = run_at_low_priority(lambda: choose(kernels)) if on_cpu else None
 
-    def _wait_for_weights(self, loaded: LoadedModels) -> None:
-        """Waits until the weights have been read.
+    def _start_serving(self, loaded: LoadedModels) -> None:
+        """Starts the threads, requests graphs, and waits until the weights have been read.
 
         Raises:
-            StartupError: A weight cannot be read.
+            StartupError: A weight cannot be read, or a declared signature is not one of the ladders
+                or has no room.
         """
-        try:
-            loaded.wait_for_weights()
-        except StartupError:
-            self._graphs.stop()
-            raise
+        config = self._config
+        self._thread.start()
+        self._start_warm_up(self._record if config.make_recorded else None)
+        if config.beam_cover and config.compile_mode != "frozen":
+            self.request_compile(beam_covers(self._record, self._models.ladders))
+        if not all(map(self._programs.is_cached, self._covers)):
+            # Cores that are kept for requests have none to serve until these graphs are compiled.
+            idle_cores = usable_cores() - config.compile_threads
+            self._graphs.work_off(max(0, min(idle_cores, self._graphs.queue_depth)))
+        # The first graphs are made meanwhile.
+        loaded.wait_for_weights()
         self._start.loaded()
         self._has_weights = True
         self._graph_changed()
+        self._watchdog.start()
 
     def _make_graph_table(self, ladders: Mapping[str, Ladders | CallLadders]) -> GraphTable:
         """Creates the table of graphs.
@@ -293,7 +302,8 @@ class Engine:
     def load(self, name: str, directory: Path, digest: str) -> WarmUp:
         """Loads a model beside those that serve, and requests the graphs to make before it serves.
 
-        These are graphs that cover every request, and those that recorded traffic makes worth it.
+        These are graphs that cover every request, those that are declared for the name that the
+        model is a revision of, and those that recorded traffic makes worth it.
         Runs and calls of the model are accepted from now on.
 
         Args:
@@ -321,26 +331,33 @@ class Engine:
                 f"{directory}: its files differ from those that were to be loaded: their digest is "
                 f"{loaded.digests[name]}, not {digest}"
             )
+        check_further(
+            self._graphs, all_first(loaded.all_ladders), models=[*self._models.names, name]
+        )
+        try:
+            return self._serve(name, directory, loaded)
+        except BaseException:
+            self.unload(name)
+            raise
+
+    def _serve(self, name: str, directory: Path, loaded: LoadedModels) -> WarmUp:
+        """Serves a model that was loaded, and requests its graphs."""
         ladders = loaded.all_ladders
-        first = all_first(ladders)
-        check_further(self._graphs, first, models=[*self._models.names, name])
         self.vocabularies.add(name, directory)
         self._recorder.add(ladders)
         self._programs.add(loaded)
-        self._graphs.add(loaded.dimensions, first=first)
+        self._graphs.add(loaded.dimensions, first=all_first(ladders))
         self._models.add(loaded)
         self._last_used[name] = time.monotonic()
         # What this process has served of the model is in the record, too.
         self._recorder.save()
-        recorded = recorded_graphs(self._record, ladders, limit=self._graphs.room)
+        declared = declared_graphs(self._config.warm, ladders)
+        room = max(0, self._graphs.room_once_thawed - len(declared))
+        recorded = recorded_graphs(self._record, ladders, limit=room)
         covers = first_covers(ladders)
-        warm_up = WarmUp(self._graphs, covers=covers, further=recorded)
+        warm_up = WarmUp(self._graphs, covers=covers, further=[*declared, *recorded])
         self._graphs.thaw(warm_up.signatures)
-        try:
-            warm_up.start()
-        except StartupError:
-            self.unload(name)
-            raise
+        warm_up.start()
         self._on_change()
         return warm_up
 
@@ -429,7 +446,7 @@ class Engine:
 
     @property
     def warm(self) -> bool:
-        """Whether all graphs of the warm-up are ready or have failed."""
+        """Whether all graphs of the warm-up have become ready or failed."""
         return self._warm_up.is_done
 
     def save_record(self) -> None:

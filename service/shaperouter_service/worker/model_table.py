@@ -127,9 +127,18 @@ class ModelTable:
         return max(0, need - sum(lane.cache_bytes for lane in self.lanes.values()))
 
     def lane(self, run: Run, model: str) -> LaneScheduler:
-        """The lane of a run."""
-        beams = self.ladders[model].lane(run.lane_beams or run.num_beams).beams
-        return self.lanes[model, beams]
+        """The lane of a run.
+
+        Raises:
+            UnknownModelError: No such model is loaded.
+        """
+        ladders, lanes = self.ladders, self.lanes
+        if model in ladders:
+            key = model, ladders[model].lane(run.lane_beams or run.num_beams).beams
+            # It may just have been removed.
+            if key in lanes:
+                return lanes[key]
+        raise UnknownModelError(model, list(ladders))
 
     def call_scheduler(self, model: str) -> CallScheduler:
         """The scheduler of a model that is called once.

@@ -60,6 +60,11 @@ class _Load:
     began: float = field(default_factory=time.monotonic)
 
     @property
+    def is_due(self) -> bool:
+        """Whether it has failed, and should be tried again."""
+        return self.state is RevisionState.FAILED and time.monotonic() >= self.retry_at
+
+    @property
     def progress(self) -> str:
         """What is being done, for people; empty once it is ready, or has failed."""
         if self.state is not RevisionState.LOADING:
@@ -196,19 +201,18 @@ class ModelRepository:
 
     async def follow(self) -> None:
         """Loads and frees models until the worker has those of the deployments."""
-        wanted = self._wanted()
+        # A load or an unload may take minutes, in which other orders come: each step asks again.
         for model, load in list(self._loads.items()):
             await self._judge(model, load)
-            if model not in wanted and load.state is RevisionState.FAILED:
+            if model not in self._wanted() and load.state is RevisionState.FAILED:
                 del self._loads[model]
                 self._on_change()
-        for revision in wanted.values():
-            if revision.model not in self._present and self._is_due(revision.model):
-                await self._load(revision)
-        for model in [each for each in self._present if self._is_free(each, wanted)]:
-            await self._unload(model)
-            self._loads.pop(model, None)
-            log.info("revision freed", model=model)
+        while revision := self._next_due():
+            await self._load(revision)
+        while free := next(filter(self._is_free, self._present), None):
+            await self._unload(free)
+            self._loads.pop(free, None)
+            log.info("revision freed", model=free)
             self._on_change()
 
     def _wanted(self) -> dict[str, Revision]:
@@ -233,16 +237,18 @@ class ModelRepository:
         everywhere = {each.name for each in self._deployments.values() if each.everywhere}
         return everywhere | self._started_with.keys()
 
-    def _is_due(self, model: str) -> bool:
-        load = self._loads.get(model)
-        return load is None or (
-            load.state is RevisionState.FAILED and time.monotonic() >= load.retry_at
-        )
+    def _next_due(self) -> Revision | None:
+        """A revision that should be loaded now; None if there is none."""
+        for revision in self._wanted().values():
+            load = self._loads.get(revision.model)
+            if revision.model not in self._present and (load is None or load.is_due):
+                return revision
+        return None
 
-    def _is_free(self, model: str, wanted: Mapping[str, Revision]) -> bool:
+    def _is_free(self, model: str) -> bool:
         """Whether no request can use a model any more."""
         deployment = self._deployments.get(public_name(model))
-        if deployment is None or model in wanted:
+        if deployment is None or model in self._wanted():
             return False
         for router in self._watching:
             told = self._orders.get(router)
@@ -270,7 +276,7 @@ class ModelRepository:
     async def _load(self, revision: Revision) -> None:
         model = revision.model
         load = self._loads.setdefault(model, _Load())
-        load.state, load.began = RevisionState.LOADING, time.monotonic()
+        load.state, load.error, load.began = RevisionState.LOADING, "", time.monotonic()
         self._on_change()
         log.info("loading revision", model=model, location=revision.location)
         try:

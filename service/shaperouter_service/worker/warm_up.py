@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.warm_up_order import warm_up_order
 from shaperouter_service.traffic_record import read_record
+from shaperouter_service.worker.ladders import is_of
 
 log = structlog.get_logger(__name__)
 
@@ -50,6 +51,7 @@ class WarmUp:
         self._graphs = graphs
         self._started = time.monotonic()
         self._lock = threading.Lock()
+        self._is_done = False
         self._logged_at = -LOG_INTERVAL
         self._logged_ended = 0
 
@@ -72,13 +74,14 @@ class WarmUp:
 
     @property
     def is_done(self) -> bool:
-        """Whether each graph is ready or has failed."""
-        return all(graph.has_ended for graph in self._all())
+        """Whether each graph has become ready or failed; it stays so if one is tried again."""
+        self._is_done = self._is_done or all(graph.has_ended for graph in self._all())
+        return self._is_done
 
     @property
     def failed_covers(self) -> list[Graph]:
         """The graphs that requests need and that could not be compiled."""
-        covers = (self._graphs.graph(signature) for signature in self.covers)
+        covers = (self._graphs.known(signature) for signature in self.covers)
         return [graph for graph in covers if graph.state is GraphState.FAILED]
 
     def __str__(self) -> str:
@@ -120,7 +123,7 @@ class WarmUp:
         return max((left.get(signature, 0.0) for signature in self.signatures), default=0.0)
 
     def _all(self) -> list[Graph]:
-        return [self._graphs.graph(signature) for signature in self.signatures]
+        return [self._graphs.known(signature) for signature in self.signatures]
 
 
 def first_covers(ladders: Mapping[str, Ladders | CallLadders]) -> list[Signature]:
@@ -139,6 +142,26 @@ def first_covers(ladders: Mapping[str, Ladders | CallLadders]) -> list[Signature
             # Decode takes longest, so the others are traced and compiled beside it.
             covers += [each.first_decode(name, beams=1), *each.first_to_read(name)]
     return covers
+
+
+def declared_graphs(
+    declared: Iterable[Signature], ladders: Mapping[str, Ladders | CallLadders]
+) -> list[Signature]:
+    """The graphs that are declared for the names that models are revisions of.
+
+    Leaves out those that the ladders of a revision do not have.
+
+    Args:
+        declared: The declared graphs.
+        ladders: The ladders of the models, by name.
+    """
+    found = (
+        replace(each, model=name)
+        for name in ladders
+        for each in declared
+        if each.model == public_name(name)
+    )
+    return [signature for signature in found if is_of(ladders, signature)]
 
 
 def recorded_graphs(

@@ -170,18 +170,70 @@ def test_a_file_truncated_anywhere_is_detected(tmp_path: Path, section: Section)
             checksummed_file.read(path)
 
 
-def test_an_unreadable_file_counts_as_missing(
-    section: Section, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EMFILE, errno.EIO, errno.ESTALE])
+def test_a_file_that_cannot_be_read_now_counts_as_missing_and_stays(
+    tmp_path: Path, section: Section, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     keep(section)
 
     def fail(*_: object) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied")
+        raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(os, "open", fail)
     with capture_logs() as logs:
         assert section.read(GRAPH, Part.MODULE) is None
-    assert "Permission denied" in logs[0]["reason"]
+    assert os.strerror(code) in logs[0]["reason"]
+    assert path_of(tmp_path, Part.MODULE).exists()
+
+
+def test_without_threads_files_count_as_missing_and_are_not_kept(
+    tmp_path: Path, section: Section, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(section)
+
+    def fail(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as starved:
+        starved.setattr(threading.Thread, "start", fail)
+        assert section.read(GRAPH, Part.MODULE) is None
+        assert not section.has(GRAPH)
+        keep(section, graph="another")
+        assert CompileCache(tmp_path, max_bytes=1).changed_parts(KEY) == []
+    assert section.has(GRAPH)
+    assert not section.has("another")
+
+
+def test_a_graph_is_kept_though_the_cache_cannot_be_tidied(
+    section: Section, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def vanished(*_: object) -> None:
+        raise FileNotFoundError(errno.ENOENT, "No such file or directory")
+
+    monkeypatch.setattr(Path, "glob", vanished)
+    keep(section)
+    assert section.read(GRAPH, Part.MODULE) is not None
+
+
+def test_only_one_thread_tidies_the_cache_and_the_others_do_not_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = open_cache(tmp_path)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def tidy(_: CompileCache) -> None:
+        begun.set()
+        assert go_on.wait(60)
+
+    monkeypatch.setattr(CompileCache, "_evict", tidy)
+    tidying = threading.Thread(target=cache.evict)
+    tidying.start()
+    assert begun.wait(60)
+    begun.clear()
+    cache.evict()
+    assert not begun.is_set()
+    go_on.set()
+    tidying.join()
 
 
 def test_a_full_disk_is_logged_once_and_leaves_no_files(

@@ -119,6 +119,9 @@ def test_an_invalid_request_has_one_line(play: Play, detail: Detail) -> None:
             check(line, error, detail)
             assert line["event"] == "request"
             assert "options.temperature" in line["error"]
+            assert line["reason"] == "INVALID_REQUEST"
+            assert line["method"].startswith("shaperouter.v1.GenerationService/")
+            assert line["peer"].startswith(line["client"])
 
     play(scenario)
 
