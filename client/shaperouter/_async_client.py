@@ -137,7 +137,7 @@ class AsyncClient(AsyncTranscriptionCalls, AsyncInferenceCalls, AsyncRepositoryC
 
         Read the stream in ``async with client.stream(prompt) as stream``, so that it is cancelled
         if the block is left early. Errors of the call are raised while iterating. The client does
-        not repeat a stream that was interrupted after its first token.
+        not repeat a stream that was interrupted.
 
         Args:
             prompt: The text or its token ids. Must not be empty. For a model with an encoder, this

@@ -49,6 +49,9 @@ SHORTEST_RETRY = 0.1
 # Maximum violations in an error's message; its details contain more. Both share a header of 8 KB.
 MAX_VIOLATIONS_SHOWN = 8
 
+# Characters of a list of names in a message.
+MAX_NAMES_SHOWN = 500
+
 
 class Code(IntEnum):
     """The status codes of gRPC, with its numbers, without importing it."""
@@ -195,7 +198,7 @@ class UnknownModelError(ServiceError):
         """Takes the requested name and the known names."""
         super().__init__(
             f"model: no model {shortened(name, 64)!r}; "
-            f"this service has {', '.join(known) or 'none'}"
+            f"this service has {shortened(', '.join(known), MAX_NAMES_SHOWN) or 'none'}"
         )
 
 

@@ -16,7 +16,13 @@ from harness.call_engine import CallBench, random_inputs
 from harness.functions import FLOAT, FUNCTIONS, TestFunction
 from harness.waiting import TIMEOUT, wait_until
 from shaperouter_service.compile_cache import CompileCache
-from shaperouter_service.errors import InvalidRequestError, QueueFullError, StoppingError
+from shaperouter_service.errors import (
+    ExhaustedError,
+    InvalidRequestError,
+    QueueFullError,
+    StoppingError,
+)
+from shaperouter_service.functions import CallProgram
 from shaperouter_service.functions.agreement import disagreement
 from shaperouter_service.functions.function import Function
 from shaperouter_service.graphs import GraphState
@@ -217,6 +223,29 @@ def test_values_that_the_function_cannot_take_fail_their_call_only(
         calls[1].wait()
     bench.stop_compiling()
     assert not bench.defects
+
+
+def test_a_lack_of_memory_refuses_all_calls_of_a_batch_for_now(
+    bench: CallBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = 0
+
+    def fail(*_: Any) -> None:
+        nonlocal calls
+        calls += 1
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+
+    bench.wait_until_ready()
+    inputs = {"x": np.ones((1, 6), np.float32)}
+    with monkeypatch.context() as starved:
+        starved.setattr(CallProgram, "__call__", fail)
+        with bench.held("dense"):
+            waiting = [bench.submit("dense", inputs) for _ in range(2)]
+        for each in waiting:
+            with pytest.raises(ExhaustedError, match="no memory left"):
+                each.wait()
+    assert calls <= 2
+    bench.submit("dense", inputs).wait()
 
 
 def test_an_error_that_quotes_bytes_fails_its_call_only(tmp_path: Path) -> None:

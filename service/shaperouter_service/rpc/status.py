@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
+from urllib.parse import quote
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
@@ -10,13 +11,22 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc import aio
 from grpc_status import rpc_status
 
-from shaperouter_service.errors import Code, RelayedError, ServiceError, Violation
+from shaperouter_service.errors import (
+    Code,
+    RelayedError,
+    ServiceError,
+    Violation,
+    shortened,
+)
 
 DOMAIN = "shaperouter"
 # Key of the trailing metadata that names the request.
 REQUEST_ID_KEY = "x-request-id"
-# Maximum characters of all violations in an error's details.
-_VIOLATION_CHARACTERS = 3000
+# Maximum bytes of an error in a trailer: of its message, and of that with all details. gRPC allows
+# 8 KB of metadata.
+_MESSAGE_BYTES, _ERROR_BYTES = 2000, 7000
+# What gRPC does not percent-encode in a message.
+_SAFE = "".join(map(chr, range(0x20, 0x7F))).replace("%", "")
 _DETAILS_KEY = "grpc-status-details-bin"
 _GRPC_CODES = {code: grpc.StatusCode[code.name] for code in Code}
 
@@ -28,6 +38,7 @@ def to_status(error: ServiceError, request_id: str = "") -> status_pb2.Status:
         error: The error.
         request_id: Id of the call that failed; empty if it has none.
     """
+    message = _cut(str(error))
     details: list[Message] = []
     # A worker's error may come from gRPC itself; such errors have no reason.
     if error.reason:
@@ -35,7 +46,7 @@ def to_status(error: ServiceError, request_id: str = "") -> status_pb2.Status:
     if error.violations:
         violations = [
             error_details_pb2.BadRequest.FieldViolation(field=v.field, description=v.description)
-            for v in _that_fit(error.violations)
+            for v in _that_fit(error.violations, message)
         ]
         details.append(error_details_pb2.BadRequest(field_violations=violations))
     if error.retry_after is not None:
@@ -44,20 +55,46 @@ def to_status(error: ServiceError, request_id: str = "") -> status_pb2.Status:
         details.append(error_details_pb2.RetryInfo(retry_delay=delay))
     if request_id:
         details.append(error_details_pb2.RequestInfo(request_id=request_id))
-    status = status_pb2.Status(code=error.code, message=str(error))
+    status = status_pb2.Status(code=error.code, message=message)
     for detail in details:
         status.details.add().Pack(detail)
     return status
 
 
-def _that_fit(violations: Iterable[Violation]) -> Iterator[Violation]:
-    """The first violations, as many as a header of 8 KB has room for beside the message."""
-    left = _VIOLATION_CHARACTERS
+def _cut(message: str) -> str:
+    """A message that fits into a trailer, and says how long it was."""
+    if len(_quoted(message)) <= _MESSAGE_BYTES:
+        return message
+    left, kept = _MESSAGE_BYTES, 0
+    for character in message:
+        left -= len(_quoted(character))
+        if left < 0:
+            break
+        kept += 1
+    return shortened(message, kept)
+
+
+def _that_fit(violations: Iterable[Violation], message: str) -> Iterator[Violation]:
+    """The first violations, as many as a trailer has room for beside the message.
+
+    It has the message twice: percent-encoded, and in the details, which are in base64.
+    """
+    left = _ERROR_BYTES - len(_quoted(message)) - _in_base64(message)
     for violation in violations:
-        left -= len(violation.field) + len(violation.description)
+        left -= _in_base64(violation.field + violation.description)
         if left < 0:
             return
         yield violation
+
+
+def _quoted(text: str) -> str:
+    """A text as gRPC sends it in a header."""
+    return quote(text, safe=_SAFE)
+
+
+def _in_base64(text: str) -> int:
+    """Bytes of a text in base64."""
+    return len(text.encode()) * 4 // 3
 
 
 def from_call(error: aio.AioRpcError) -> RelayedError:

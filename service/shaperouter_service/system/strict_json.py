@@ -1,6 +1,7 @@
 """JSON from callers, read strictly."""
 
 import json
+import math
 from collections import Counter
 from typing import Any, NoReturn
 
@@ -18,7 +19,9 @@ def parse(text: str) -> Any:
             thousands of digits, a text is not Unicode, or brackets are nested too deep.
     """
     try:
-        value = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
+        value = json.loads(
+            text, object_pairs_hook=_object, parse_constant=_refuse_constant, parse_float=_float
+        )
         if _SURROGATE in text.lower():
             # A text that cannot be encoded would fail later, where nobody expects it.
             json.dumps(value, ensure_ascii=False).encode()
@@ -37,6 +40,14 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         ((twice, _),) = names.most_common(1)
         raise ValueError(f"{twice[:_SHOWN]!r} occurs twice in an object")
     return found
+
+
+def _float(digits: str) -> float:
+    value = float(digits)
+    # Python reads 1e999 as infinity.
+    if not math.isfinite(value):
+        _refuse_constant(digits[:_SHOWN])
+    return value
 
 
 def _refuse_constant(name: str) -> NoReturn:

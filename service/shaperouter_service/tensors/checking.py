@@ -6,7 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from shaperouter_service.errors import InvalidRequestError, Violation, shortened
+from shaperouter_service.errors import (
+    MAX_NAMES_SHOWN,
+    InvalidRequestError,
+    Violation,
+    shortened,
+)
 from shaperouter_service.tensors.dtypes import DType
 from shaperouter_service.tensors.specs import Axis, CallSpec, TensorSpec
 
@@ -48,7 +53,7 @@ def _violations(
 ) -> Iterator[Violation]:
     known = {each.name: each for each in spec.inputs}
     for name in inputs.keys() - known.keys():
-        takes = ", ".join(known)
+        takes = shortened(", ".join(known), MAX_NAMES_SHOWN)
         yield Violation(
             field="inputs",
             description=f"the model has no input {shortened(name, _SHOWN)!r}; it takes {takes}",

@@ -44,6 +44,7 @@ class Call:
         arrived: When it came to the worker, in seconds on the monotonic clock.
         suspect: Whether workers died with it, so that it is computed alone.
         cancelled: Set from any thread; it is dropped unless it is being computed.
+        spoils: Whether a batch with it has failed, so that it is computed alone.
         taken: Number of its rows that were computed.
     """
 
@@ -56,6 +57,7 @@ class Call:
     arrived: float
     suspect: bool = False
     cancelled: bool = False
+    spoils: bool = False
     taken: int = 0
     stalled_since: float = 0.0
     _stalled_on: Graph | None = None
@@ -69,6 +71,11 @@ class Call:
     def rows_left(self) -> int:
         """Number of its rows that are still to be computed."""
         return self.sizes.rows - self.taken
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it is computed without other calls."""
+        return self.suspect or self.spoils
 
     @property
     def stalled_on(self) -> Signature | None:

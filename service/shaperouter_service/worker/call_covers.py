@@ -89,7 +89,7 @@ class CallCovers:
         graphs = [graph for graph in ready if graph.signature.covers(one)]
         if not graphs:
             return None
-        if self.ladders.rows is None or lead.suspect:
+        if self.ladders.rows is None or lead.is_alone:
             waiting = ()
         worths: dict[Signature, float] = {}
 
@@ -121,7 +121,7 @@ class CallCovers:
             if not free:
                 break
             # A split of other calls would leave remainders, which cost calls of their own.
-            if call.rows_left > free or call is lead or call.suspect:
+            if call.rows_left > free or call is lead or call.is_alone:
                 continue
             if not graph.signature.covers(self._one_row(call)):
                 continue
@@ -140,7 +140,7 @@ class CallCovers:
         for call in waiting:
             if rows >= limit:
                 break
-            if call is not lead and not call.suspect and self._one_row(call) == one:
+            if call is not lead and not call.is_alone and self._one_row(call) == one:
                 joined.append(call.sizes.axes)
                 rows += call.rows_left
         return Sizes(min(rows, limit), tuple(map(max, *joined, lead.sizes.axes)))

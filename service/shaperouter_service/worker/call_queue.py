@@ -76,9 +76,15 @@ class CallQueue:
 
     def drop(self, unwanted: Callable[[Call], bool]) -> list[Call]:
         """Removes and returns the unwanted calls."""
-        dropped = [call for call in self if unwanted(call)]
+        kept, dropped = [], []
+        for each in self._waiting:
+            # Asked once: another thread may cancel the call at any moment.
+            if unwanted(each[2]):
+                dropped.append(each[2])
+            else:
+                kept.append(each)
         if dropped:
-            self._waiting = [each for each in self._waiting if not unwanted(each[2])]
+            self._waiting = kept
             self._clients -= Counter(call.client for call in dropped)
             # Forget clients whose charges are in the past.
             self._ends = {

@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from shaperouter_service.errors import (
     CallFailedError,
+    ExhaustedError,
     InvalidRequestError,
     ServiceError,
     Violation,
@@ -102,7 +103,7 @@ class CallScheduler:
         self._on_ladders = on_ladders
         self.checks: PaddingChecks | None = None
         if isinstance(model, Function) and check_padding > 0:
-            self.checks = PaddingChecks(model, check_padding)
+            self.checks = PaddingChecks(model, check_padding, watchdog)
         self._graphs = graphs
         self._watchdog = watchdog
         self._recorder = recorder
@@ -187,12 +188,12 @@ class CallScheduler:
                 self._fail(call, refusal)
 
     def idle(self) -> bool:
-        """Makes a padding check, if one is due; for times when the device has nothing else to do.
+        """Checks the padding of one call, if any is due; for times when the device is idle.
 
         Returns:
             Whether there was one.
         """
-        if self.checks is None or not self.checks.waiting:
+        if self.checks is None or not self.checks.are_due:
             return False
         difference = self.checks.check(self.covers.ladders)
         if difference is not None:
@@ -266,7 +267,7 @@ class CallScheduler:
         used = sum(part.rows * elements(part.sizes) // part.sizes.rows for part in batch.parts)
         self.padding_elements += elements(sizes) - used
         if self.checks:
-            self.checks.sample(batch.parts, sizes)
+            self.checks.sample(batch.parts, sizes, batch.graph.signature)
         row = 0
         use = GraphUse(
             asked=asked,
@@ -298,10 +299,21 @@ class CallScheduler:
             return program(inputs)
 
     def _failed(self, batch: Batch, error: tf.errors.OpError) -> None:
-        """Fails the only call of a batch. The calls of others are computed one at a time."""
+        """Fails the only call of a batch; each of several is computed again, alone.
+
+        If memory is lacking, fails all of them: other workers can serve them.
+        """
+        if exhausted := ExhaustedError.of(error):
+            log.warning(
+                "calls failed", model=self.model.name, calls=len(batch.calls), error=str(error)
+            )
+            self._leave(batch.calls)
+            for call in batch.calls:
+                self._fail(call, exhausted)
+            return
         if len(batch.calls) > 1:
             for call in batch.calls:
-                self._call(self.covers.filled(batch.graph, call, ()), batch.graph.signature)
+                call.spoils = True
             return
         self._leave(batch.calls)
         text = shortened(error.message, MAX_ERROR)

@@ -119,12 +119,36 @@ def load_models(
         StartupError: A model cannot be loaded, does not fit into memory, or cannot have the chosen
             rungs.
     """
+    reader = ThreadPoolExecutor(1, thread_name_prefix="weights")
+    try:
+        return _load_models(
+            config,
+            directories,
+            reader,
+            kernels=kernels,
+            compile_cache=compile_cache,
+            cache_growth=cache_growth,
+        )
+    except BaseException:
+        # What has not been read yet is of no use any more.
+        reader.shutdown(wait=False, cancel_futures=True)
+        raise
+
+
+def _load_models(
+    config: EngineConfig,
+    directories: Mapping[str, Path],
+    reader: ThreadPoolExecutor,
+    *,
+    kernels: str | None,
+    compile_cache: CompileCache | None,
+    cache_growth: int | None,
+) -> LoadedModels:
     models: dict[str, Model] = {}
     call_models: dict[str, CallModel] = {}
     ladders: dict[str, Ladders] = {}
     needs: dict[str, MemoryNeed] = {}
     sections: dict[str, Section] = {}
-    reader = ThreadPoolExecutor(1, thread_name_prefix="weights")
     reading: list[Future[None]] = []
     digesting: dict[str, Future[str]] = {}
 

@@ -9,7 +9,7 @@ whose padding made a difference loses its ladder.
 import random
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
@@ -18,8 +18,10 @@ from shaperouter_service.functions import Part, cut, join
 from shaperouter_service.functions.agreement import disagreement
 from shaperouter_service.functions.function import Function
 from shaperouter_service.routing.call_ladders import CallLadders
+from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.tensors.checking import Sizes
 from shaperouter_service.tensors.specs import Axis
+from shaperouter_service.worker.watchdog import Watchdog
 
 log = structlog.get_logger(__name__)
 
@@ -40,12 +42,25 @@ class Difference:
     problem: str
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class _Sample:
-    """A batch that was served: its parts, and the sizes of its graph."""
+    """A batch that was served, and how far its check is.
+
+    Attributes:
+        parts: Its parts.
+        sizes: The sizes of its graph.
+        served: Its graph.
+        together: The outputs of all parts, padded and joined; None before they were computed.
+        checked: Number of parts that were checked.
+        row: Number of their rows.
+    """
 
     parts: Sequence[Part]
     sizes: Sizes
+    served: Signature
+    together: Mapping[str, Any] | None = field(default=None, repr=False)
+    checked: int = 0
+    row: int = 0
 
 
 class PaddingChecks:
@@ -55,58 +70,76 @@ class PaddingChecks:
         checked: Number of calls that were repeated.
     """
 
-    def __init__(self, function: Function, share: float) -> None:
+    def __init__(self, function: Function, share: float, watchdog: Watchdog) -> None:
         """Starts without samples.
 
         Args:
             function: The function.
             share: Share of the calls that are repeated.
+            watchdog: Watches its calls.
         """
         self.checked = 0
         self._function = function
         self._share = share
+        self._watchdog = watchdog
         self._waiting: deque[_Sample] = deque(maxlen=MAX_WAITING)
+        # The sample of which some calls were checked.
+        self._begun: _Sample | None = None
         self._random = random.Random()  # noqa: S311 (no secret)
 
-    def sample(self, parts: Sequence[Part], sizes: Sizes) -> None:
-        """Keeps a batch that was padded or joined, by chance."""
+    def sample(self, parts: Sequence[Part], sizes: Sizes, served: Signature) -> None:
+        """Keeps a batch that was padded or joined, by chance.
+
+        Args:
+            parts: Its parts.
+            sizes: The sizes of its graph.
+            served: Its graph.
+        """
         exact = len(parts) == 1 and parts[0].rows == sizes.rows and parts[0].sizes == sizes
         if not exact and self._random.random() < self._share:
-            self._waiting.append(_Sample(parts=parts, sizes=sizes))
+            self._waiting.append(_Sample(parts=parts, sizes=sizes, served=served))
 
     def clear(self) -> None:
         """Forgets all samples: they were served with other ladders."""
         self._waiting.clear()
+        self._begun = None
+
+    @property
+    def are_due(self) -> bool:
+        """Whether there is anything to check."""
+        return self._begun is not None or bool(self._waiting)
 
     def check(self, ladders: CallLadders) -> Difference | None:
-        """Checks the newest sample; returns the first difference.
+        """Checks the next call of the newest sample; returns a difference.
 
         Args:
             ladders: The ladders that it was served with.
         """
-        sample = self._waiting.pop()
+        sample, self._begun = self._begun or self._waiting.pop(), None
         try:
-            together = self._outputs(join(sample.parts, self._function.spec, sample.sizes))
-            row = 0
-            for part in sample.parts:
-                self.checked += 1
-                alone = _alone(part, self._function)
-                expected = self._outputs(alone.inputs)
-                problem = disagreement(expected, cut(together, self._function.spec, part, row))
-                row += part.rows
-                if problem:
-                    return self._explained(alone, expected, sample.sizes, ladders, problem)
+            with self._watchdog.watching(sample.served, ()):
+                difference = self._checked(sample, ladders)
         # The model cannot compute these values without XLA, e.g. ids that are out of range, or not
         # without padding; its Python code may raise anything. The call has its answer.
         except Exception as error:
             # Not its text, which may quote what callers sent.
             log.info("padding not checked", error=type(error).__name__)
-        return None
+            return None
+        if difference is None and sample.checked < len(sample.parts):
+            self._begun = sample
+        return difference
 
-    @property
-    def waiting(self) -> int:
-        """Number of samples."""
-        return len(self._waiting)
+    def _checked(self, sample: _Sample, ladders: CallLadders) -> Difference | None:
+        spec = self._function.spec
+        if sample.together is None:
+            sample.together = self._outputs(join(sample.parts, spec, sample.sizes))
+        part, row = sample.parts[sample.checked], sample.row
+        sample.checked, sample.row = sample.checked + 1, row + part.rows
+        self.checked += 1
+        alone = _alone(part, self._function)
+        expected = self._outputs(alone.inputs)
+        problem = disagreement(expected, cut(sample.together, spec, part, row))
+        return self._explained(alone, expected, sample.sizes, ladders, problem) if problem else None
 
     def _explained(
         self,

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from shaperouter_service.auth import bearer_token
 from shaperouter_service.edge.http.errors import ErrorBody, HttpError, error_body, error_response
+from shaperouter_service.edge.http.event_stream import EventStream
 from shaperouter_service.errors import ServiceError, StoppingError
 from shaperouter_service.serving.call import CLIENT_ID_KEY, Call
 from shaperouter_service.serving.gate import Gate
@@ -70,6 +71,7 @@ class Endpoint:
         call, header = _begin(request, self._path)
         tracing.receive(call.method, request.headers.items())
         status = 0
+        response: ASGIApp | None = None
 
         async def sending(message: Message) -> None:
             nonlocal status
@@ -85,10 +87,14 @@ class Endpoint:
                     response = await self._answer(request, call)
                     await response(scope, receive, sending)
             except ServiceError as error:
-                # A stream that has begun has ended with the error itself.
                 if not status:
                     response = error_response(error, body=self._error_body)
                     await response(scope, receive, sending)
+                elif isinstance(response, EventStream):
+                    # It was cut off at the end of the grace; other errors are in its events.
+                    await sending(
+                        {"type": "http.response.body", "body": response.error_event(error)}
+                    )
             except ClientDisconnect:
                 status = CLIENT_CLOSED_REQUEST
 

@@ -1,4 +1,4 @@
-"""A connection of a caller, with limits on what arrives outside of a request's body."""
+"""A connection of a caller, with limits on heads of requests, and on answers that nobody reads."""
 
 import asyncio
 import logging
@@ -12,6 +12,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 MAX_HEAD_BYTES = 64 * 1024
 # Seconds from a request's first byte, or from the connection's start, until its headers end.
 HEAD_SECONDS = 20.0
+
+# Seconds in which a caller must read something of an answer that it has not read whole.
+READ_SECONDS = 60.0
 
 # Beginning of uvicorn's warning that anybody can cause, as often as they like.
 _CAUSED_BY_CALLERS = "Invalid HTTP request"
@@ -74,6 +77,7 @@ class Connection(HttpToolsProtocol):
         self._undelivered = 0
         self._in_body = False
         self._head_timer: asyncio.TimerHandle | None = None
+        self._read_timer: asyncio.TimerHandle | None = None
         self._reader = _Parser(self)
         # uvicorn declares httptools' class, but calls only the methods that `_Parser` has. That one
         # does not inherit from the class, because it must replace its parser for some bodies.
@@ -93,7 +97,18 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Ends."""
         self._end_wait()
+        self._end_reading()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Begins to wait for the caller to read."""
+        super().pause_writing()
+        self._await_reading()
+
+    def resume_writing(self) -> None:
+        """Continues: the caller has read nearly all."""
+        self._end_reading()
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         """Parses what has arrived."""
@@ -177,6 +192,23 @@ class Connection(HttpToolsProtocol):
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
+
+    def _await_reading(self) -> None:
+        unread = self.transport.get_write_buffer_size()
+        self._read_timer = self.loop.call_later(READ_SECONDS, self._check_reading, unread)
+
+    def _check_reading(self, unread: int) -> None:
+        """Ends the connection if nothing was read since there were `unread` bytes."""
+        if self.transport.get_write_buffer_size() < unread:
+            self._await_reading()
+        else:
+            # Closing would wait until all is read.
+            self.transport.abort()
+
+    def _end_reading(self) -> None:
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
 
     def _refuse_head(self) -> None:
         # An answer in progress would be mixed with this one.

@@ -2,7 +2,7 @@
 
 import contextlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import Any, TypeAlias
 
 from sse_starlette import EventSourceResponse
@@ -12,13 +12,26 @@ from shaperouter_service.errors import ServiceError
 
 # Seconds without an event after which a stream sends a comment, so that proxies keep it open.
 PING = 10
-# Seconds that a caller may take to read a piece of a stream.
-READ_SECONDS = 60.0
 
 _ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 # Bodies of events; None for something that happened and has no event.
 Pieces: TypeAlias = AsyncGenerator[dict[str, Any] | None, None]
+
+
+class EventStream(EventSourceResponse):
+    """A stream of server-sent events.
+
+    Attributes:
+        error_event: Makes the last event of a stream that the service ends.
+    """
+
+    def __init__(
+        self, events: AsyncIterator[bytes], error_event: Callable[[ServiceError], bytes]
+    ) -> None:
+        """Takes the events, and what makes the last one after an error."""
+        super().__init__(events, sep="\n", ping=PING, headers={"x-accel-buffering": "no"})
+        self.error_event = error_event
 
 
 async def event_stream(
@@ -27,7 +40,7 @@ async def event_stream(
     error_body: ErrorBody = error_body,
     last: str | None = "[DONE]",
     are_typed: bool = False,
-) -> EventSourceResponse:
+) -> EventStream:
     """Waits for the first piece, so that an error has a status, and streams the rest.
 
     Args:
@@ -44,29 +57,25 @@ async def event_stream(
     except BaseException:
         await pieces.aclose()
         raise
-    return EventSourceResponse(
-        _events_of(first, pieces, error_body, last, are_typed=are_typed),
-        sep="\n",
-        ping=PING,
-        send_timeout=READ_SECONDS,
-        headers={"x-accel-buffering": "no"},
-    )
-
-
-async def _events_of(
-    first: dict[str, Any] | None,
-    pieces: Pieces,
-    error_body: ErrorBody,
-    last: str | None,
-    *,
-    are_typed: bool,
-) -> AsyncIterator[bytes]:
-    """The pieces as events, and the error if they end with one."""
 
     def event(piece: Mapping[str, Any]) -> bytes:
         name = f"event: {piece['type']}\n" if are_typed else ""
         return f"{name}data: {_ENCODE(piece)}\n\n".encode()
 
+    def error_event(error: ServiceError) -> bytes:
+        return event(error_body(error))
+
+    return EventStream(_events_of(first, pieces, event, error_event, last), error_event)
+
+
+async def _events_of(
+    first: dict[str, Any] | None,
+    pieces: Pieces,
+    event: Callable[[Mapping[str, Any]], bytes],
+    error_event: Callable[[ServiceError], bytes],
+    last: str | None,
+) -> AsyncIterator[bytes]:
+    """The pieces as events, and the error if they end with one."""
     async with contextlib.aclosing(pieces):
         try:
             if first is not None:
@@ -75,7 +84,7 @@ async def _events_of(
                 if piece is not None:
                     yield event(piece)
         except ServiceError as error:
-            yield event(error_body(error))
+            yield error_event(error)
             return
     if last is not None:
         yield f"data: {last}\n\n".encode()

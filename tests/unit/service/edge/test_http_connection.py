@@ -10,24 +10,29 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from shaperouter_service.edge.http import accepting, connection, server
-from shaperouter_service.edge.http.connection import MAX_HEAD_BYTES
+from shaperouter_service.edge.http.connection import MAX_HEAD_BYTES, Connection
 from shaperouter_service.edge.http.server import bound, serving
 from shaperouter_service.telemetry.http_calls import HttpMetrics
 
 REQUEST = b"GET / HTTP/1.1\r\nhost: test\r\n\r\n"
+# Bytes that no socket buffers.
+LARGE = 16_000_000
 # Longer than any of these tests; a connection that should be closed would fail it.
 TIMEOUT = 20
 
 
 async def app(scope: Any, receive: Callable[..., Any], send: Callable[..., Any]) -> None:
-    """Reads a request and answers with the length of its body; below /refused it reads nothing."""
+    """Reads a request and answers with the length of its body.
+
+    Below /refused it reads nothing, and below /large it answers with several megabytes.
+    """
     length = 0
     while scope["path"] != "/refused":
         message = await receive()
         length += len(message.get("body", b""))
         if not message.get("more_body"):
             break
-    body = str(length).encode()
+    body = bytes(LARGE) if scope["path"] == "/large" else str(length).encode()
     await send(
         {
             "type": "http.response.start",
@@ -269,3 +274,24 @@ def test_connections_above_the_limit_wait(
         late.close()
 
     called(caller, max_connections=1)
+
+
+def test_an_answer_that_nobody_reads_ends_the_connection(
+    called: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "READ_SECONDS", 0.05)
+    lost = asyncio.Event()
+
+    class Watched(Connection):
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            lost.set()
+
+    monkeypatch.setattr(server, "Connection", Watched)
+
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.pause_reading()
+        writer.write(b"GET /large HTTP/1.1\r\nhost: test\r\n\r\n")
+        await lost.wait()
+
+    called(caller)

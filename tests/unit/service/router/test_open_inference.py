@@ -13,6 +13,7 @@ from grpc import StatusCode, aio
 from harness.open_inference import infer_request, tensors_of
 from harness.router import PATIENCE
 from shaperouter_service.auth.clients import token_digest
+from shaperouter_service.edge.inference.grpc.servicer import InferenceServicer
 from shaperouter_service.edge.inference.stubs import grpc_service_pb2 as pb
 from shaperouter_service.edge.inference.stubs.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 
@@ -229,6 +230,38 @@ def test_an_error_is_a_response_and_the_stream_goes_on(play: Play) -> None:
         errors = {r.infer_response.id: r.error_message for r in responses}
         assert errors["wrong"].startswith("inputs.temperature: must be FP32")
         assert errors["wrong"].endswith("got BYTES")
+        assert errors[""] == ""
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("defect", "told"),
+    [
+        (RuntimeError("can't start new thread"), "the service has no memory left"),
+        (ValueError("a defect"), "internal error"),
+    ],
+)
+def test_an_unexpected_error_is_a_response_and_the_stream_goes_on(
+    play: Play, monkeypatch: pytest.MonkeyPatch, defect: Exception, told: str
+) -> None:
+    responses = InferenceServicer._responses
+
+    def fail(servicer: InferenceServicer, request: Any, **options: Any) -> Any:
+        if request.id == "wrong":
+            raise defect
+        return responses(servicer, request, **options)
+
+    monkeypatch.setattr(InferenceServicer, "_responses", fail)
+
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        wrong = infer_request(text_input="A")
+        wrong.id = "wrong"
+        errors = {
+            response.infer_response.id: response.error_message
+            for response in await streamed(router, wrong, infer_request(text_input="A"))
+        }
+        assert errors["wrong"].startswith(told)
         assert errors[""] == ""
 
     play(scenario)

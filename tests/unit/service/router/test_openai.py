@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ import pytest
 
 from shaperouter.v1 import generation_pb2
 from shaperouter_service.auth import token_digest
-from shaperouter_service.edge.http import event_stream
+from shaperouter_service.edge.http import event_stream, server
 from shaperouter_service.errors import DeadlyRequestError, OverloadedError
 
 if TYPE_CHECKING:
@@ -391,3 +391,28 @@ def test_a_router_that_stops_finishes_and_refuses(http: Any, until: Until) -> No
         assert (await running).status_code == 200
 
     http(scenario, grace=10)
+
+
+def test_a_stream_that_outlasts_the_grace_of_a_stop_ends_with_the_error(
+    http: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_FLUSH", 0.1)
+
+    async def scenario(client: Any, router: Router, worker: FakeWorker) -> None:
+        worker.script = [worker.tokens(5), worker.hold]
+        async with client.stream("POST", COMPLETIONS, json=PROMPT | {"stream": True}) as response:
+            lines = [
+                line
+                async for line in _stopping_at_the_first(response.aiter_lines(), router)
+                if line.startswith("data: ")
+            ]
+        error = json.loads(lines[-1].removeprefix("data: "))["error"]
+        assert "the service is being stopped" in error["message"]
+
+    http(scenario)
+
+
+async def _stopping_at_the_first(lines: AsyncIterator[str], router: Router) -> AsyncIterator[str]:
+    async for line in lines:
+        router.stop.set()
+        yield line

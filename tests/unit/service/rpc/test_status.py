@@ -4,6 +4,7 @@ import asyncio
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from google.protobuf.message import Message
@@ -397,3 +398,23 @@ def test_abort_keeps_the_trailing_metadata() -> None:
     asyncio.run(abort(context, QueueFullError("gpt2", 4)))
     _, _, metadata = context.sent
     assert ("x-request-id", "7") in metadata
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnknownModelError("x", [f"a-model-with-a-long-name-{index}" for index in range(300)]),
+        CallFailedError("m", "\N{SNOWMAN}" * 3000),
+        InvalidRequestError(
+            *(
+                Violation(field=f"inputs.{index}", description="\N{SNOWMAN}" * 100)
+                for index in range(50)
+            )
+        ),
+    ],
+)
+def test_any_error_fits_into_a_trailer(error: ServiceError) -> None:
+    status = to_status(error, "an-id")
+    # The message is percent-encoded, and the details are in base64. gRPC allows 8 KB for certain.
+    assert len(quote(status.message, safe=" ")) + 4 * status.ByteSize() / 3 < 8192
+    assert status.message.startswith(str(error)[:100])

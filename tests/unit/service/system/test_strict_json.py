@@ -20,6 +20,7 @@ def test_json_is_read(value: Any) -> None:
         ('{"a": 1, "b": 2, "a": 3}', "'a' occurs twice in an object"),
         ("[NaN]", "numbers must be finite, got NaN"),
         ("[-Infinity]", "numbers must be finite, got -Infinity"),
+        ("[-1e999]", "numbers must be finite, got -1e999"),
         ("9" * 5000, "Exceeds the limit"),
         ("[" * 100_000, "nested too deep"),
         (r'["\ud83d"]', "texts must be Unicode, got '\\ud83d' alone"),

@@ -62,3 +62,23 @@ def test_a_call_that_has_left_changes_nothing(queue: CallQueue) -> None:
     queue.put(call("a", 1))
     queue.computed(call("b", 1), 1)
     assert order(queue) == ["a"]
+
+
+def test_a_call_that_is_cancelled_while_others_are_dropped_still_counts(queue: CallQueue) -> None:
+    leaving, staying = call("a", 1), call("a", 1)
+    queue.put(leaving)
+    queue.put(staying)
+
+    def unwanted(each: Call) -> bool:
+        was_cancelled = each.cancelled
+        # Its caller leaves just after it was asked about.
+        each.cancelled = True
+        return was_cancelled
+
+    leaving.cancelled = True
+    assert queue.drop(unwanted) == [leaving]
+    assert queue.drop(unwanted) == [staying]
+    assert len(queue) == 0
+    # Half of the queue is free for the client again.
+    for _ in range(50):
+        queue.put(call("a", 1))

@@ -5,6 +5,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from functools import partial
 from typing import Any
 
+import structlog
+
 from shaperouter_service.edge.grpc_calls import CallGate, current_call, with_header
 from shaperouter_service.edge.inference.generation_request import check_size
 from shaperouter_service.edge.inference.grpc.messages import (
@@ -19,7 +21,9 @@ from shaperouter_service.edge.inference.protocol import EXTENSIONS, OpenInferenc
 from shaperouter_service.edge.inference.stubs import grpc_service_pb2 as pb
 from shaperouter_service.edge.inference.stubs import grpc_service_pb2_grpc
 from shaperouter_service.edge.offloading import translated
-from shaperouter_service.errors import ServiceError
+from shaperouter_service.errors import ExhaustedError, ServiceError
+
+log = structlog.get_logger(__name__)
 
 
 class InferenceServicer(grpc_service_pb2_grpc.GRPCInferenceServiceServicer):
@@ -134,8 +138,13 @@ class InferenceServicer(grpc_service_pb2_grpc.GRPCInferenceServiceServicer):
                 async with contextlib.aclosing(responses):
                     async for response in responses:
                         yield pb.ModelStreamInferResponse(infer_response=response)
-        except ServiceError as error:
-            failed = pb.ModelStreamInferResponse(error_message=str(error))
+        # An exception would end the other requests of the stream.
+        except Exception as error:
+            message = str(error)
+            if not isinstance(error, ServiceError):
+                log.exception("unexpected exception", request_id=current_call().request_id)
+                message = str(ExhaustedError.of(error) or "internal error; see the service's log")
+            failed = pb.ModelStreamInferResponse(error_message=message)
             failed.infer_response.id = request.id
             failed.infer_response.parameters[FINAL].bool_param = True
             yield failed
