@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from shaperouter_service.errors import StartupError
-from shaperouter_service.routing.deployments import Deployment, Orders, Revision
+from shaperouter_service.routing.deployments import Deployment, Orders, Revision, RevisionState
 from shaperouter_service.worker import repository as repository_module
 from shaperouter_service.worker.repository import ModelRepository
 
@@ -146,3 +146,18 @@ def test_a_revision_that_loads_at_the_second_attempt_has_no_error(
         for _ in range(2):
             asyncio.run(worker.follow())
         assert [report.error for report in worker.reports()] == [""]
+
+
+def test_a_revision_whose_turn_has_not_come_is_reported_as_loading(
+    worker: ModelRepository, engine: FakeEngine, told_at_once: None
+) -> None:
+    engine.warm_up.is_done = True
+    with worker.watched_by("router"):
+        worker.order(_orders("1234", "5678"))
+        assert {report.model: report.state for report in worker.reports()} == {
+            "gpt2@1234": RevisionState.LOADING,
+            "gpt2@5678": RevisionState.LOADING,
+        }
+        for _ in range(2):
+            asyncio.run(worker.follow())
+        assert {report.state for report in worker.reports()} == {RevisionState.READY}

@@ -27,8 +27,9 @@ from shaperouter_service.fleet.overload import OverloadGuard
 from shaperouter_service.fleet.run_attempts import LOSSES_OF_CAUSES, LOSSES_OF_SUSPECTS
 from shaperouter_service.inference.calls import WorkerCall, WorkerResult
 from shaperouter_service.routing.call_decision import CallOption, CallShape, decide_call
-from shaperouter_service.routing.choice import Decision
+from shaperouter_service.routing.choice import NO_OPTION, Decision
 from shaperouter_service.routing.deployments import public_name
+from shaperouter_service.routing.ladder import OverLadderError
 from shaperouter_service.routing.snapshots import WorkerId
 from shaperouter_service.routing.views import WorkerView
 from shaperouter_service.telemetry.fleet import FleetMetrics
@@ -151,7 +152,13 @@ class CallDispatch:
                 and worker not in attempts.refusals
                 and request.model in view.calls
             }
-            decision = decide_call(shape, (view for _, view in views.values()), time.monotonic())
+            try:
+                decision = decide_call(
+                    shape, (view for _, view in views.values()), time.monotonic()
+                )
+            except OverLadderError:
+                # A worker with a longer ladder has refused it, or is lost and may return.
+                decision = NO_OPTION
             if isinstance(decision, Decision):
                 break
             if not attempts.refusals:

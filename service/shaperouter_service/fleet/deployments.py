@@ -34,8 +34,9 @@ async def deploying(fleet: Fleet, prepare: Callable[[Deployment], Awaitable[None
     """
     deployer = _Deployer(fleet, prepare)
     async for _ in fleet.changes(while_draining=True):
-        with survive_errors("deploying"):
+        with survive_errors("following deployments"):
             await deployer.follow()
+        with survive_errors("telling deployments"):
             await deployer.tell()
 
 
@@ -60,9 +61,15 @@ class _Deployer:
                 continue
             try:
                 await self._prepare(deployment)
-            except StartupError as error:
+            # Whatever it is, the other deployments are followed.
+            except Exception as error:
                 self._failed[deployment.name] = deployment, time.monotonic() + RETRY
-                log.warning("deployment not followed", model=deployment.name, reason=str(error))
+                log.warning(
+                    "deployment not followed",
+                    model=deployment.name,
+                    reason=str(error) or type(error).__name__,
+                    exc_info=None if isinstance(error, StartupError) else error,
+                )
                 continue
             self._failed.pop(deployment.name, None)
             self._fleet.follow(deployment)

@@ -25,9 +25,10 @@ from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.inference.calls import WorkerCall, WorkerResult
 from shaperouter_service.routing.call_decision import CallOption, CallShape
 from shaperouter_service.routing.catalog import Catalog
-from shaperouter_service.routing.choice import Decision
+from shaperouter_service.routing.choice import NO_OPTION, Decision
 from shaperouter_service.routing.decision import Option, decide
 from shaperouter_service.routing.deployments import RevisionState, public_name
+from shaperouter_service.routing.ladder import OverLadderError
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.snapshots import WorkerId
@@ -196,11 +197,15 @@ class Fleet(Connections):
                 if worker not in attempts.refusals
                 and (not needed or view.digests.get(remaining.model, "") in ("", needed))
             }
-            decision = decide(remaining, views.values(), time.monotonic())
+            try:
+                decision = decide(remaining, views.values(), time.monotonic())
+            except OverLadderError:
+                # A worker with a longer ladder has refused it, or is lost and may return.
+                decision = NO_OPTION
             if isinstance(decision, Decision):
                 break
             if not attempts.refusals:
-                if needed and (able or self._cannot_load(remaining.model)):
+                if needed and not views and (able or self._cannot_load(remaining.model)):
                     raise RevisionGoneError(remaining.model)
                 await self.wait_for_change(remaining.model, deadline)
                 continue

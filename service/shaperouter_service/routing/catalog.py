@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -206,9 +206,19 @@ class Catalog:
         if name not in self._models:
             return None
         if name not in self._descriptions:
+            # Pools may have different limits, and a request goes to a worker that allows it.
+            largest = max(
+                [self._models[name], *self._served(name)],
+                key=lambda model: (model.max_length, model.max_source_length),
+            )
             ready = self._ready_workers(name)
-            self._descriptions[name] = dataclasses.replace(self._models[name], ready_workers=ready)
+            self._descriptions[name] = dataclasses.replace(largest, ready_workers=ready)
         return self._descriptions[name]
+
+    def _served(self, name: str) -> Iterator[ServedModel]:
+        """The descriptions of a model by the connected workers."""
+        for snapshot in self._workers.values():
+            yield from (model for model in snapshot.models if model.name == name)
 
     def _ready_workers(self, model: str) -> int:
         """Number of workers ready for a model; a worker and its successor count once."""

@@ -137,7 +137,9 @@ def _workers_to_compile(
 
 
 def _may_try(worker: WorkerView, signature: Signature, now: float) -> bool:
+    if worker.room <= 0:
+        return False
     graph = worker.graphs.get(signature)
     if graph is None or graph.state is GraphState.COLD:
-        return worker.room > 0
+        return True
     return graph.state is GraphState.FAILED and now >= graph.retry_at

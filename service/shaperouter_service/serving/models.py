@@ -109,7 +109,8 @@ class Models:
     def _describe(self, name: str) -> ServedModel | None:
         used = self._catalog.revisions.main(name)
         model = self._catalog.model(used)
-        if model is None:
+        # A model that is no longer served may still be on a worker, for requests of other routers.
+        if model is None or used not in self._tokenizers:
             return None
         targets = tuple(self._catalog.revisions.targets(name))
         described = dataclasses.replace(model, name=name, targets=targets)

@@ -191,7 +191,7 @@ class OnDemand:
             if need + sum(used.values()) <= limit:
                 return
             # What is no longer served is freed as soon as its last request has ended.
-            kept = sum(used[each] for each in used if each in self._revisions.names)
+            kept = sum(used[each] for each in used if self._is_kept(each))
             idle = {each: self._idle_seconds(each) for each in self._names()}
             while need + kept > limit and idle:
                 oldest = max(idle, key=lambda each: idle[each])
@@ -261,15 +261,18 @@ class OnDemand:
         self._failed.pop(name, None)
 
     async def _unload(self, name: str, idle: float) -> None:
-        try:
-            await self._repository.unload_idle(name)
-        except (OtherChangeError, UnknownModelError):
-            # Another router or an operator was quicker.
-            return
-        log.info("idle model unloaded", model=name, idle_seconds=round(idle, 1))
+        # Otherwise a request, another router or an operator was quicker.
+        with contextlib.suppress(OtherChangeError, UnknownModelError):
+            if await self._repository.unload_idle(name, idle):
+                log.info("idle model unloaded", model=name, idle_seconds=round(idle, 1))
 
     def _is_served(self, name: str) -> bool:
         return not name or name in self._revisions.names or self._revisions.is_known(name)
+
+    def _is_kept(self, name: str) -> bool:
+        """Whether a model is served, or is being loaded, here or through another router."""
+        is_loading = name in self._loading or bool(self._catalog.progress(name))
+        return is_loading or name in self._revisions.names
 
     def _names(self) -> list[str]:
         """The models loaded on demand that may be unloaded.

@@ -190,11 +190,19 @@ class Repository:
         if self._directory is None:
             raise FixedModelsError
         async with self._change(name):
-            if name not in self._revisions.names:
+            # An operator may have unloaded it meanwhile, and then it stays unloaded.
+            if name not in self._revisions.names and self._newest(name).on_demand:
                 await self._load(self._directory, name, name, None, on_demand=True)
 
-    async def unload_idle(self, name: str) -> None:
-        """Unloads a model until the next request for it, unless a request uses it now.
+    async def unload_idle(self, name: str, seconds: float) -> bool:
+        """Unloads a model that was loaded on demand, until the next request for it.
+
+        Args:
+            name: The model.
+            seconds: Seconds for which no request has used it. One that did meanwhile keeps it.
+
+        Returns:
+            Whether it was unloaded.
 
         Raises:
             UnknownModelError: There is no such model.
@@ -203,12 +211,15 @@ class Repository:
         """
         async with self._change(name):
             self._check_served(name)
-            if not any(
-                self._revisions.is_used(each.model)
-                for each in self._revisions.deployment(name).revisions
+            deployment = self._revisions.deployment(name)
+            # An operator may have loaded it meanwhile, and then it stays.
+            if not deployment.on_demand or any(
+                self._catalog.idle_seconds(each.model) < seconds for each in deployment.revisions
             ):
-                await self._rollout.followed(self._next(name, on_demand=True))
-                self._changes.labels(name, ModelChange.IDLE).inc()
+                return False
+            await self._rollout.followed(self._next(name, on_demand=True))
+            self._changes.labels(name, ModelChange.IDLE).inc()
+            return True
 
     async def undo_load(self, begun: Deployment) -> None:
         """Takes back a load that was begun on demand, unless its name has changed or is changing.

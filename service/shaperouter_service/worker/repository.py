@@ -125,8 +125,14 @@ class ModelRepository:
         return list(self._deployments.values())
 
     def reports(self) -> list[RevisionReport]:
-        """The state of each revision that this worker should load."""
-        return [
+        """The state of each revision that this worker should load, or has loaded."""
+        # Loads follow each other, so the turn of a revision may come minutes after the order.
+        waiting = [
+            RevisionReport(model=model, state=RevisionState.LOADING, progress="waits for its turn")
+            for model in self._wanted()
+            if model not in self._present and model not in self._loads
+        ]
+        return waiting + [
             RevisionReport(
                 model=model,
                 state=load.state,

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from harness.fake_link import FakeLink
 from harness.router import PATIENCE
 from harness.routing import MODEL
+from shaperouter_service.errors import StartupError
 from shaperouter_service.fleet import Fleet, OverloadGuard, connections
 from shaperouter_service.fleet.deployments import deploying
 from shaperouter_service.fleet.link import Loss
@@ -58,5 +59,35 @@ def test_a_worker_that_was_lost_meanwhile_is_told_again_by_a_router_that_waits_f
             second.deploys.set()
             await until(lambda: len(first.orders) == 2)
             assert first.orders[0] == first.orders[1]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("defect", [StartupError("no files"), RuntimeError("no threads")])
+def test_a_model_that_the_router_cannot_prepare_for_keeps_no_other_from_workers(
+    monkeypatch: pytest.MonkeyPatch, until: Until, defect: Exception
+) -> None:
+    monkeypatch.setattr(connections, "WorkerLink", FakeLink)
+
+    async def fail(deployment: Deployment) -> None:
+        if deployment.name == "broken":
+            raise defect
+
+    async def scenario() -> None:
+        catalog = Catalog([MODEL])
+        fleet = Fleet(
+            catalog, metrics=FleetMetrics(CollectorRegistry()), overload=OverloadGuard(PATIENCE)
+        )
+        async with asyncio.timeout(PATIENCE), fleet.connected(), deploying(fleet, fail):
+            fleet.set_addresses(["first"])
+            (link,) = fleet._watching
+            assert isinstance(link, FakeLink)
+            link.report(snapshot("worker-0"))
+            for name in ("broken", MODEL):
+                revision = Revision.of(name, digest="d" * 64, location="there", share=1.0)
+                fleet.tell(Deployment(name=name, version=1, revisions=[revision]))
+            await until(lambda: catalog.revisions.deployment(MODEL).version == 1)
+            await until(lambda: bool(link.orders))
+            assert catalog.revisions.deployment("broken").version == 0
 
     asyncio.run(scenario())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,11 @@ import pytest
 from grpc import StatusCode, aio
 
 from harness.fake_model import describe_model
+from harness.router import PATIENCE
 from shaperouter.v1 import model_pb2, worker_pb2
 from shaperouter_service.routing.on_demand import OnDemandLimits
-from shaperouter_service.serving import on_demand
+from shaperouter_service.serving import on_demand, repository
+from shaperouter_service.serving.repository import Repository
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
@@ -259,6 +262,40 @@ def test_what_operators_load_or_unload_stays_so(
         await router.models.UnloadModel(model_pb2.UnloadModelRequest(name="b"), timeout=10)
         error = await router.error(router.generate(model="b"))
         assert error.code() is StatusCode.NOT_FOUND
+
+    play(scenario, settings=settings)
+
+
+def test_what_an_operator_loads_while_it_is_to_make_room_stays(
+    play: Play, settings: dict[str, Any], until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loading, unloading, go_on = threading.Event(), threading.Event(), threading.Event()
+    digest, unload = repository.model_digest, Repository.unload_idle
+
+    def read(path: Path) -> str:
+        loading.set()
+        assert go_on.wait(PATIENCE)
+        return digest(path)
+
+    async def unload_idle(self: Repository, name: str, seconds: float) -> bool:
+        unloading.set()
+        return await unload(self, name, seconds)
+
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        await router.generate(model="a")
+        await report_idle(worker, a=60.0)
+        monkeypatch.setattr(repository, "model_digest", read)
+        monkeypatch.setattr(Repository, "unload_idle", unload_idle)
+        request = model_pb2.LoadModelRequest(name="a")
+        load = asyncio.ensure_future(router.models.LoadModel(request, timeout=PATIENCE))
+        await until(loading.is_set)
+        other = asyncio.ensure_future(router.generate(model="b"))
+        await until(unloading.is_set)
+        go_on.set()
+        await load
+        # What operators load does not count towards the memory.
+        await other
+        assert loaded(worker) == ["a", "b", "tiny"]
 
     play(scenario, settings=settings)
 

@@ -106,6 +106,18 @@ def test_a_model_outlives_its_last_worker() -> None:
     assert (model.slots, model.ready_workers) == (5, 0)
 
 
+@pytest.mark.parametrize("last", ["long", "short"])
+def test_a_model_has_the_largest_limit_of_its_workers(last: str) -> None:
+    catalog = Catalog(["gpt2"])
+    limits = {"long": 2048, "short": 1024}
+    for worker in sorted(limits, key=lambda worker: worker == last):
+        model = ServedModel(name="gpt2", max_length=limits[worker], ladders=LADDERS)
+        catalog.update(snapshot(worker, models=[model]))
+    described = catalog.model("gpt2")
+    assert described is not None
+    assert (described.max_length, described.ready_workers) == (2048, 2)
+
+
 def test_the_newest_snapshot_of_a_worker_counts() -> None:
     catalog = Catalog(["gpt2"])
     catalog.update(snapshot("worker-0", "gpt2", lengths=(16,)))

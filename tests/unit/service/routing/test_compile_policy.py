@@ -110,6 +110,13 @@ def test_a_worker_without_room_is_passed_over() -> None:
     assert not compile_requests([full], NOW)
 
 
+def test_a_worker_without_room_for_a_graph_that_has_failed_is_passed_over() -> None:
+    name = named(TIGHT, "ab")
+    other = "b" if name == "a" else "a"
+    full = worker(name, graphs=[failed(TIGHT, NOW - 1, ENOUGH)], room=0)
+    assert compile_requests([full, worker(other)], NOW) == {other: [TIGHT]}
+
+
 def test_a_frozen_worker_is_asked_for_nothing() -> None:
     frozen = worker("a", graphs=[cold(TIGHT, ENOUGH)], compiles=False)
     assert not compile_requests([frozen], NOW)
