@@ -65,7 +65,7 @@ class Graph:
         loads: Number of times it was loaded from the cache on disk instead of being compiled.
         load_seconds: Time of those loads, in seconds.
         step_seconds: Time of one step, or of one piece of prompts, in seconds, by the host's clock:
-            a moving average; 0 until measured.
+            the median of the newest; 0 until there are enough.
         missed_seconds: Device time lost because it was missing, in seconds: larger graphs ran in
             its place, or several in turn.
         padded_seconds: Device time that it spent on padding which a smaller graph would have

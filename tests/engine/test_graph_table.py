@@ -29,6 +29,7 @@ from shaperouter_service.graphs.memory_maps import MemoryMaps
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.system.process import NICE
 from shaperouter_service.worker.ladders import check_further
+from shaperouter_service.worker.snapshot import report_graph
 
 
 def _signature(length: int, rows: int = 1) -> Signature:
@@ -246,6 +247,22 @@ def test_the_time_of_a_step_is_that_of_the_fastest_recent_call() -> None:
     for _ in range(NEWEST_STEPS):
         graph.record_call(5.0, steps=1)
     assert graph.best_step_seconds == 5.0
+
+
+def test_a_call_while_the_process_was_stopped_does_not_count() -> None:
+    graph = Graph(_signature(64))
+    for seconds in (0.5, 30.0, 0.5, 0.5, 30.0):
+        graph.record_call(seconds, steps=1)
+    assert graph.step_seconds == 0.5
+
+
+def test_routers_are_told_the_time_of_a_step_after_three_calls() -> None:
+    graph = Graph(_signature(64))
+    told = []
+    for seconds in (30.0, 0.5, 0.5):
+        graph.record_call(seconds, steps=1)
+        told.append(report_graph(graph, "w", left_seconds=0.0, before_ready=True).step_seconds)
+    assert told == [0.0, 0.0, 0.5]
 
 
 def test_over_the_budget_only_first_graphs_are_compiled() -> None:

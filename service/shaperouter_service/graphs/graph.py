@@ -1,5 +1,6 @@
 """One graph: the compiled program of a signature, with its state and its statistics."""
 
+import statistics
 import time
 from collections import deque
 
@@ -10,12 +11,10 @@ from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.snapshots import GraphState
 from shaperouter_service.telemetry.histogram import COMPILE_BOUNDS, DEVICE_BOUNDS, Durations
 
-# Weight of the newest call in the moving average of device time. The average follows a change of
-# load within about ten calls, and a single outlier moves it little.
-NEWEST_WEIGHT = 0.2
-
-# The fastest of the last 8 calls is the undisturbed time of a step, once there are 3 calls: the
-# first call of a graph, or one during a compilation, may take many times as long.
+# The times of the last 8 calls say what a step takes, once there are 3: the first call of a graph,
+# or one during a compilation, may take many times as long. The fastest is the undisturbed time. The
+# median follows a change of load within some calls, and ignores a call while the process was
+# stopped.
 NEWEST_STEPS, FEWEST_STEPS = 8, 3
 
 
@@ -45,7 +44,6 @@ class Graph:
             has one.
         overhead_seconds: Time of these calls that the device did not compute; None without a clock
             of its own.
-        step_seconds: Moving average of the device time of one step; None until measured.
         missed_seconds: Device time lost because it was not ready.
         recent_missed: The same, with exponential decay.
         would_save: Device time that it would have saved since a graph of its lattice last became
@@ -75,7 +73,6 @@ class Graph:
         self.stall_seconds = Durations(COMPILE_BOUNDS)
         self.device_seconds = Durations(DEVICE_BOUNDS)
         self.overhead_seconds: float | None = None
-        self.step_seconds: float | None = None
         self._newest_steps: deque[float] = deque(maxlen=NEWEST_STEPS)
         self.missed_seconds = 0.0
         self.recent_missed = DecayingSum()
@@ -84,6 +81,11 @@ class Graph:
         self.padded_seconds = 0.0
         self.error = ""
         self.lacked = ""
+
+    @property
+    def step_seconds(self) -> float | None:
+        """Median device time of a step in the newest calls; None before the first."""
+        return statistics.median(self._newest_steps) if self._newest_steps else None
 
     @property
     def best_step_seconds(self) -> float | None:
@@ -170,10 +172,5 @@ class Graph:
         self.recent_served.add(seconds, time.monotonic())
         if steps is None:
             return device_seconds
-        newest = seconds / steps
-        self._newest_steps.append(newest)
-        if self.step_seconds is None:
-            self.step_seconds = newest
-        else:
-            self.step_seconds += NEWEST_WEIGHT * (newest - self.step_seconds)
+        self._newest_steps.append(seconds / steps)
         return device_seconds

@@ -80,8 +80,8 @@ class GraphReport:
         overhead_seconds: Time of these calls beyond that; None if the device has no clock of its
             own.
         error: Why it failed or, if it is cold, why it was refused when its turn came.
-        step_seconds: Time of one step or piece by the host's clock, a moving average; 0 until
-            measured.
+        step_seconds: Time of one step or piece by the host's clock, the median of the newest; 0
+            before there are enough.
         missed_seconds: Device time lost because it was missing.
         recent_missed_seconds: The recent part of that.
         would_save_seconds: Recent device time that it would have saved since a graph of its lattice

@@ -125,7 +125,8 @@ def report_graph(
         device_seconds=graph.device_seconds.report(),
         overhead_seconds=graph.overhead_seconds,
         error=graph.error,
-        step_seconds=graph.step_seconds or 0.0,
+        # Routers refuse requests because of it, and the process may have been stopped in one call.
+        step_seconds=0.0 if graph.best_step_seconds is None else graph.step_seconds or 0.0,
         missed_seconds=graph.missed_seconds,
         recent_missed_seconds=graph.recent_missed.at(now),
         would_save_seconds=graph.would_save.at(now),

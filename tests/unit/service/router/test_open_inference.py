@@ -13,6 +13,7 @@ from grpc import StatusCode, aio
 from harness.open_inference import infer_request, tensors_of
 from harness.router import PATIENCE
 from shaperouter_service.auth.clients import token_digest
+from shaperouter_service.edge.inference.grpc import servicer
 from shaperouter_service.edge.inference.grpc.servicer import InferenceServicer
 from shaperouter_service.edge.inference.stubs import grpc_service_pb2 as pb
 from shaperouter_service.edge.inference.stubs.grpc_service_pb2_grpc import GRPCInferenceServiceStub
@@ -247,10 +248,10 @@ def test_an_unexpected_error_is_a_response_and_the_stream_goes_on(
 ) -> None:
     responses = InferenceServicer._responses
 
-    def fail(servicer: InferenceServicer, request: Any, **options: Any) -> Any:
+    def fail(of: InferenceServicer, request: Any, **options: Any) -> Any:
         if request.id == "wrong":
             raise defect
-        return responses(servicer, request, **options)
+        return responses(of, request, **options)
 
     monkeypatch.setattr(InferenceServicer, "_responses", fail)
 
@@ -295,6 +296,26 @@ def test_each_request_of_a_stream_counts_against_the_limit_of_calls(
         assert [each.error_message async for each in responses] == ["", ""]
 
     play(scenario, settings={"max_calls": 4})
+
+
+def test_a_client_may_have_half_of_all_idle_streams(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servicer, "MAX_STREAMS", 2)
+
+    async def scenario(router: Router, _: FakeWorker) -> None:
+        idle = stub_of(router).ModelStreamInfer(timeout=PATIENCE)
+        await idle.write(infer_request(text_input="A"))
+        await idle.read()
+        error = await router.error(streamed(router, infer_request(text_input="A")))
+        assert error.code() is StatusCode.RESOURCE_EXHAUSTED
+        assert "limit 1 calls of one client" in str(error.details())
+        await idle.done_writing()
+        while await idle.read() is not aio.EOF:
+            pass
+        assert await streamed(router, infer_request(text_input="A"))
+
+    play(scenario)
 
 
 def test_a_stopping_router_waits_for_requests_and_not_for_an_idle_stream(

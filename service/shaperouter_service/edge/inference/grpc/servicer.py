@@ -7,6 +7,7 @@ from typing import Any
 
 import structlog
 
+from shaperouter_service.auth import CallLimit
 from shaperouter_service.edge.grpc_calls import CallGate, current_call, with_header
 from shaperouter_service.edge.inference.generation_request import check_size
 from shaperouter_service.edge.inference.grpc.messages import (
@@ -25,6 +26,9 @@ from shaperouter_service.errors import ExhaustedError, ServiceError
 
 log = structlog.get_logger(__name__)
 
+# Maximum streams of requests, which count only here while they are idle. Each takes some 30 kB.
+MAX_STREAMS = 4096
+
 
 class InferenceServicer(grpc_service_pb2_grpc.GRPCInferenceServiceServicer):
     """See grpc_service.proto."""
@@ -36,6 +40,7 @@ class InferenceServicer(grpc_service_pb2_grpc.GRPCInferenceServiceServicer):
         """Takes what answers, and the gate that each request of a stream passes."""
         self._protocol = protocol
         self._call_gate = call_gate
+        self._streams = CallLimit(MAX_STREAMS)
 
     async def ServerLive(
         self, request: pb.ServerLiveRequest, context: Any
@@ -124,9 +129,10 @@ class InferenceServicer(grpc_service_pb2_grpc.GRPCInferenceServiceServicer):
     ) -> AsyncIterator[pb.ModelStreamInferResponse]:
         """Runs models for any number of requests, side by side."""
         responses = side_by_side(requests, lambda request: self._in_stream(request, context))
-        async with contextlib.aclosing(with_header(responses, context)) as begun:
-            async for response in begun:
-                yield response
+        with self._streams.admitted(current_call().client):
+            async with contextlib.aclosing(with_header(responses, context)) as begun:
+                async for response in begun:
+                    yield response
 
     async def _in_stream(
         self, request: pb.ModelInferRequest, context: Any
