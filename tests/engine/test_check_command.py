@@ -3,6 +3,7 @@
 import json
 import shutil
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from harness.functions import TestFunction
 from shaperouter_service.commands.group import cli
 from shaperouter_service.errors import StartupError
 from shaperouter_service.system.process import EXIT_CONFIG
+from shaperouter_service.worker.memory_need import MemoryNeed
 
 
 def check(*arguments: str) -> Result:
@@ -67,6 +69,30 @@ def test_a_draft_model_is_checked_as_workers_load_it() -> None:
     verdict, message = line(result, "model demo")
     assert verdict == "error"
     assert "takes 128, so use --max-length 128" in message
+
+
+def test_a_draft_for_a_model_that_generates_nothing_is_an_error() -> None:
+    encoder = GOLDENS / "bert-embedder"
+    result = check(f"--model=encoder={encoder}", f"--draft=encoder={GOLDENS / 'gpt2-untied'}")
+    assert result.exit_code == EXIT_CONFIG
+    verdict, message = line(result, "model encoder")
+    assert verdict == "error"
+    assert "needs a model that generates tokens, but this is a text encoder" in message
+
+
+def test_models_that_fit_only_alone_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[set[str]] = []
+
+    def require(needs: Mapping[str, MemoryNeed], **_: object) -> None:
+        seen.append(set(needs))
+        if len(needs) > 1:
+            raise StartupError("memory: these models do not fit together")
+
+    monkeypatch.setattr("shaperouter_service.roles.check.require_memory", require)
+    result = check("--model=demo", f"--model=tiny={GOLDENS / 'gpt2-untied'}")
+    assert seen == [{"demo"}, {"demo", "tiny"}]
+    assert line(result, "model demo")[0] == "ok"
+    assert line(result, "model tiny") == ("error", "memory: these models do not fit together")
 
 
 def test_every_problem_is_reported(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ from shaperouter_service.rpc.tls import ServerTls
 from shaperouter_service.system.devices import memory_limit
 from shaperouter_service.system.sizes import format_size
 from shaperouter_service.text import load_tokenizer
-from shaperouter_service.worker.drafts import check_draft
+from shaperouter_service.worker.drafts import check_draft, check_no_draft
 from shaperouter_service.worker.ladders import check_warm, first_graphs, make_ladders
 from shaperouter_service.worker.memory_need import MemoryNeed, require_memory
 
@@ -161,12 +161,19 @@ def check_setup(setup: Setup) -> list[Finding]:
         dtype = resolve_dtype(setup.dtype, packed=instructions is not None)
         findings.add(Verdict.OK, "kernels", instructions or "none: XLA computes products")
     ladders: dict[str, Ladders | CallLadders] = {}
+    needs: dict[str, MemoryNeed] = {}
     weight_bytes = 0
     for spec in setup.models:
         name = spec.partition("=")[0]
         with findings.about(f"model {name}"):
             weight_bytes += _check_model(
-                findings, setup, spec, ladders, dtype or "float32", packed=instructions is not None
+                findings,
+                setup,
+                spec,
+                ladders,
+                dtype or "float32",
+                needs=needs,
+                packed=instructions is not None,
             )
     if len(ladders) == len(setup.models):
         with findings.about("graphs"):
@@ -220,18 +227,24 @@ def _check_model(
     ladders: dict[str, Ladders | CallLadders],
     dtype: DType,
     *,
+    needs: dict[str, MemoryNeed],
     packed: bool,
 ) -> int:
-    """Checks one model and adds its ladders to `ladders`; returns the size of its weights in bytes.
+    """Checks one model; returns the size of its weights in bytes.
+
+    Adds its ladders to `ladders`. Adds the memory that it needs to `needs`, which has that of the
+    models before it: they must fit together.
 
     Raises:
         StartupError: The model cannot be served.
     """
     (source,) = parse_models([spec])
     if is_function(source.directory):
+        check_no_draft(source.name, setup.drafts, "function")
         return _check_function(findings, source, ladders)
     checkpoint = Checkpoint(source.directory, only_headers=True)
     if is_encoder(checkpoint.config):
+        check_no_draft(source.name, setup.drafts, "text encoder")
         encoder, head, files = read_encoder(checkpoint)
         max_length = min(encoder.max_length, files.max_length or encoder.max_length)
         ladders[source.name] = encoder_ladders(max_length, packed=packed)
@@ -265,7 +278,7 @@ def _check_model(
         of_draft = check_draft(source.name, checkpoint, family, draft, packed=packed)
     if DeviceKind.present() is DeviceKind.CPU:
         cache_dtype = resolve_cache_dtype(setup.kv_cache_dtype, dtype, packed=packed)
-        need = MemoryNeed.of(
+        needs[source.name] = MemoryNeed.of(
             checkpoint,
             family,
             dtype=dtype,
@@ -274,7 +287,7 @@ def _check_model(
             slots=setup.slots,
             draft=of_draft,
         )
-        require_memory({source.name: need}, prefix_cache=setup.prefix_cache_bytes)
+        require_memory(needs, prefix_cache=setup.prefix_cache_bytes)
     return _check_checkpoint(
         findings,
         source,

@@ -8,6 +8,23 @@ from shaperouter_service.models import Checkpoint, Family, read_draft
 from shaperouter_service.text import Tokenizer, load_tokenizer
 
 
+def check_no_draft(model: str, drafts: Mapping[str, Path], kind: str) -> None:
+    """Checks that a model that does not generate tokens has no draft model.
+
+    Args:
+        model: Name of the model.
+        drafts: The draft models, by the names of the models that they propose for.
+        kind: What the model is.
+
+    Raises:
+        StartupError: It has one.
+    """
+    if model in drafts:
+        raise StartupError(
+            f"draft of model {model}: needs a model that generates tokens, but this is a {kind}"
+        )
+
+
 def check_draft(
     model: str, checkpoint: Checkpoint, family: Family, draft: Path, *, packed: bool
 ) -> tuple[Checkpoint, Family]:

@@ -14,7 +14,6 @@ from shaperouter_service.checkpoints.model_files import read_json
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.compile_cache import CompileCache, Section
 from shaperouter_service.decoding import enter_thread, prepare_caches
-from shaperouter_service.errors import StartupError
 from shaperouter_service.functions.loading import check_compiles, load_function
 from shaperouter_service.graphs import cache_key, call_cache_key
 from shaperouter_service.models import (
@@ -33,7 +32,7 @@ from shaperouter_service.routing.call_ladders import CallLadders
 from shaperouter_service.routing.costs import Dimensions
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.worker.config import EngineConfig
-from shaperouter_service.worker.drafts import check_draft
+from shaperouter_service.worker.drafts import check_draft, check_no_draft
 from shaperouter_service.worker.ladders import lengths_of, make_ladders
 from shaperouter_service.worker.memory_need import MemoryNeed, require_memory
 from shaperouter_service.worker.snapshot import describe_call_model, describe_model
@@ -173,11 +172,7 @@ def _load_models(
             start_reading=start_reading,
         )
         if called is not None:
-            if name in config.drafts:
-                raise StartupError(
-                    f"draft of model {name}: needs a model that generates tokens, but this is a "
-                    f"{called.model.kind}"
-                )
+            check_no_draft(name, config.drafts, called.model.kind)
             digesting[name] = reader.submit(model_digest, directory)
             call_models[name] = called.model
             if called.section is not None:

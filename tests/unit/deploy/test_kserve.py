@@ -11,6 +11,7 @@ import yaml
 from harness.roles import options_of
 from harness.schemas import check
 from shaperouter._endpoint import DEFAULT_TIMEOUT
+from shaperouter_service.rpc.server import CONNECTION_AGE
 
 KSERVE = Path(__file__).parents[3] / "deploy" / "kserve"
 SERVICES = sorted(path for path in KSERVE.glob("*.yaml") if path.stem != "runtime")
@@ -75,6 +76,11 @@ def test_a_pod_has_time_to_finish_what_runs(
     sleep = container["lifecycle"]["preStop"]["sleep"]["seconds"]
     period = read(path)["spec"]["predictor"]["terminationGracePeriodSeconds"]
     assert period >= sleep + options["grace"] + LAST_WORDS
+
+
+def test_callers_have_left_a_pod_before_it_stops(container: Any) -> None:
+    """gRPC varies the age of connections by a tenth."""
+    assert container["lifecycle"]["preStop"]["sleep"]["seconds"] >= 1.1 * CONNECTION_AGE
 
 
 def test_running_requests_may_take_as_long_as_clients_wait(options: dict[str, Any]) -> None:

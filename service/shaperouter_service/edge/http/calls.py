@@ -78,7 +78,11 @@ class Endpoint:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 given = (REQUEST_ID.encode(), header.encode())
-                message = {**message, "headers": [*message.get("headers", ()), given]}
+                headers = [*message.get("headers", ()), given]
+                if not self._gate.is_open:
+                    # The router stops: the caller's next request reaches another one.
+                    headers.append((b"connection", b"close"))
+                message = {**message, "headers": headers}
             await send(message)
 
         with self._metrics.counted(request.method, self._path, lambda: status):

@@ -1,17 +1,23 @@
-"""A connection of a caller, with limits on heads of requests, and on answers that nobody reads."""
+"""A connection of a caller, with limits on its age, on heads of requests, and on unread answers."""
 
 import asyncio
 import logging
+import random
 from http import HTTPStatus
 from typing import Any
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from shaperouter_service.rpc.server import CONNECTION_AGE
+
 # Maximum bytes of a request's line and headers, and of everything else outside bodies.
 MAX_HEAD_BYTES = 64 * 1024
 # Seconds from a request's first byte, or from the connection's start, until its headers end.
 HEAD_SECONDS = 20.0
+
+# Part by which the age of connections varies, as gRPC varies it.
+AGE_JITTER = 0.1
 
 # Seconds in which a caller must read something of an answer that it has not read whole.
 READ_SECONDS = 60.0
@@ -76,6 +82,10 @@ class Connection(HttpToolsProtocol):
         # Bytes since the parser last delivered the end of headers or a part of a body.
         self._undelivered = 0
         self._in_body = False
+        # When the caller is asked to use a new one, on the loop's clock. It varies, so that callers
+        # who came together do not come back together.
+        vary = random.uniform(1 - AGE_JITTER, 1 + AGE_JITTER)  # noqa: S311 (no secret)
+        self._ends_at = self.loop.time() + vary * CONNECTION_AGE
         self._head_timer: asyncio.TimerHandle | None = None
         self._read_timer: asyncio.TimerHandle | None = None
         self._reader = _Parser(self)
@@ -163,6 +173,9 @@ class Connection(HttpToolsProtocol):
         self._in_body = True
         self._end_wait()
         super().on_headers_complete()
+        if self.cycle is not None and self.loop.time() >= self._ends_at:
+            # The answer says so, and the connection ends after it.
+            self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         """Takes a part of a body."""

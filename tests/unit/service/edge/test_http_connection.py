@@ -295,3 +295,23 @@ def test_an_answer_that_nobody_reads_ends_the_connection(
         await lost.wait()
 
     called(caller)
+
+
+@pytest.mark.parametrize(("age", "closes"), [(0.0, True), (1000.0, False)])
+def test_an_old_connection_ends_after_an_answer_that_says_so(
+    called: Callable[..., None], monkeypatch: pytest.MonkeyPatch, age: float, *, closes: bool
+) -> None:
+    monkeypatch.setattr(connection, "CONNECTION_AGE", age)
+
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(REQUEST)
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert (b"connection: close" in head.lower()) is closes
+        await reader.readexactly(1)
+        if closes:
+            assert await closed(reader)
+        else:
+            writer.write(REQUEST)
+            await answered(reader)
+
+    called(caller)

@@ -490,6 +490,7 @@ def test_what_outlasts_the_grace_of_a_stop_is_refused_with_a_time_to_try_again(
         router.stop.set()
         response = await answer
         assert response.status_code == 503
+        assert response.headers["connection"] == "close"
         assert int(response.headers["retry-after-ms"]) > 0
         assert "the service is being stopped" in response.text
 
