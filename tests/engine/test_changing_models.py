@@ -18,6 +18,7 @@ from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.snapshots import GraphState
 from shaperouter_service.worker import models
 from shaperouter_service.worker.scheduler import LaneScheduler
+from shaperouter_service.worker.vocabularies import Vocabularies
 from shaperouter_service.worker.warm_up import WarmUp
 
 SERVED, COMING = "gpt2-odd-heads", "gpt2-untied"
@@ -133,3 +134,9 @@ def test_a_frozen_worker_makes_the_declared_graphs_of_a_revision(
 def test_a_run_of_a_model_that_is_gone_is_refused(bench: Bench) -> None:
     with pytest.raises(UnknownModelError, match=COMING):
         bench.submit(COMING, [1], max_new_tokens=2)
+
+
+def test_a_model_that_was_freed_while_a_request_waited_for_its_vocabulary_is_unloading() -> None:
+    vocabularies = Vocabularies({})
+    with pytest.raises(ModelUnloadingError, match=COMING):
+        vocabularies.stop_tokens(COMING, 8, ["x"])

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -63,12 +64,17 @@ def render_chat(tokenizer: Any, chat: Chat, *, max_seconds: float = MAX_RENDER_S
         sys.settrace(before)
 
 
-def takes_parts(tokenizer: Any) -> bool:
-    """Whether a template renders a list with one part as it renders the part's text."""
+def takes_parts(tokenizer: Any, tools: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a template renders a list with one part as it renders the part's text.
+
+    Args:
+        tokenizer: The tokenizer, whose checkpoint may have a template of its own for tools.
+        tools: The tools of the conversation.
+    """
     forms = (_PROBE, [{"type": "text", "text": _PROBE}])
     try:
         text, parts = (
-            render_chat(tokenizer, Chat(messages=[{"role": "user", "content": each}]))
+            render_chat(tokenizer, Chat(messages=[{"role": "user", "content": each}], tools=tools))
             for each in forms
         )
     except ChatTemplateError:

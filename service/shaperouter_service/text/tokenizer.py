@@ -132,7 +132,7 @@ class Tokenizer:
         template = self._template(chat)
         has_parts = any(isinstance(each.get("content"), list) for each in chat.messages)
         if has_parts and template not in self._takes_parts:
-            self._takes_parts[template] = takes_parts(self._tokenizer)
+            self._takes_parts[template] = takes_parts(self._tokenizer, chat.tools)
         chat = adapted(
             chat,
             template_names(template),

@@ -7,7 +7,12 @@ from collections.abc import Callable
 from functools import partial
 
 from shaperouter_service.decoding import Aligned
-from shaperouter_service.errors import DeadlinePassedError, OtherRevisionError
+from shaperouter_service.errors import (
+    DeadlinePassedError,
+    ModelUnloadingError,
+    OtherRevisionError,
+    UnknownModelError,
+)
 from shaperouter_service.generation.run_events import (
     AlignedTokens,
     FinishReason,
@@ -85,7 +90,11 @@ class Runner:
                 # The worker that generated the last token was lost before it reported the end.
                 send(RunCompletion(finish_reason=FinishReason.STOP))
                 return
-        engine.submit(run, request.model)
+        try:
+            engine.submit(run, request.model)
+        except UnknownModelError:
+            # It was freed while the request waited for the vocabulary.
+            raise ModelUnloadingError(request.model) from None
         trace = RunTrace(run, request.model)
         error = ""
         try:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from shaperouter_service.errors import InvalidRequestError, StartupError
+from shaperouter_service.errors import InvalidRequestError, ModelUnloadingError, StartupError
 from shaperouter_service.text import (
     ConstrainedVocabulary,
     Constraint,
@@ -96,6 +96,9 @@ class Vocabularies:
         self, known: dict[str, T], model: str, field: str, load: Callable[[Tokenizer], T]
     ) -> T:
         with self._lock:
+            if model not in self._directories:
+                # It was freed while the request waited for its turn.
+                raise ModelUnloadingError(model)
             if model not in known:
                 try:
                     tokenizer = load_tokenizer(self._directories[model])

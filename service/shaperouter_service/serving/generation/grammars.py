@@ -5,6 +5,7 @@ import json
 from shaperouter_service.conversation import MessageRules
 from shaperouter_service.errors import Violation
 from shaperouter_service.generation.chat import Chat
+from shaperouter_service.generation.limits import MAX_CONSTRAINT_CHARACTERS
 from shaperouter_service.generation.resolution import Given
 from shaperouter_service.text import (
     CONSTRAINTS,
@@ -56,12 +57,21 @@ async def grammar_of_calls(
     schemas = {name: schema for name, schema in chat.tool_schemas.items() if name in chat.must_call}
     for name, schema in schemas.items():
         try:
-            await tokenizer.grammar("json_schema", json.dumps(schema))
+            await tokenizer.grammar("json_schema", _bounded(json.dumps(schema)))
         except ConstraintError as error:
             place = f"tools: the parameters of {name}{error.path}"
             return "", [Violation(field="tools", description=f"{place}: {error}")]
     grammar = tool_call_grammar(form, schemas, is_single=message.single_call)
     try:
-        return await tokenizer.grammar("grammar", grammar), []
+        return await tokenizer.grammar("grammar", _bounded(grammar)), []
     except ConstraintError as error:
         return "", [Violation(field="tools", description=str(error))]
+
+
+def _bounded(constraint: str) -> str:
+    """A constraint, whose length is that of an option at most."""
+    if len(constraint) > MAX_CONSTRAINT_CHARACTERS:
+        raise ConstraintError(
+            f"must have at most {MAX_CONSTRAINT_CHARACTERS} characters, got {len(constraint)}"
+        )
+    return constraint

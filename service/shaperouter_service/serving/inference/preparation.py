@@ -147,10 +147,11 @@ def _answer_violations(
     outputs: Sequence[str], served: ServedCall, sizes: Sizes
 ) -> Iterator[Violation]:
     """An answer that would take too much memory, as far as shapes tell before the call."""
+    needed = worker_outputs(outputs)
     due = sum(
         _answer_bytes(each, served.spec, sizes)
         for each in served.spec.outputs
-        if each.name in outputs
+        if each.name in needed
     )
     if due > MAX_ANSWER_BYTES:
         rule = f"must have an answer of at most {MAX_ANSWER_BYTES} bytes, got {due}"

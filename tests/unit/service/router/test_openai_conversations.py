@@ -208,6 +208,23 @@ def test_earlier_calls_reasoning_and_parts_reach_the_template(talk: Any) -> None
             "tools",
             "the parameters of f: cannot be used: Invalid type: real",
         ),
+        (
+            {
+                "tool_choice": "required",
+                "tools": [
+                    {
+                        "type": "function",
+                        "function": {
+                            "name": "f",
+                            "strict": True,
+                            "parameters": {"type": "object", "description": "a" * 70_000},
+                        },
+                    }
+                ],
+            },
+            "tools",
+            "the parameters of f: must have at most 65536 characters",
+        ),
         ({"parallel_tool_calls": 0}, "parallel_tool_calls", "must be true or false, got 0"),
         ({"reasoning_effort": "low"}, "reasoning_effort", "does not read reasoning_effort"),
         ({"chat_template_kwargs": {"x": 1}}, "chat_template_kwargs.x", "does not read x"),

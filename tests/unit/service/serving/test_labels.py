@@ -1,8 +1,16 @@
 """The labels that the router adds to the scores of classifiers."""
 
-import numpy as np
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
+import pytest
+
+from shaperouter_service.serving.inference import preparation
 from shaperouter_service.serving.inference.labels import with_labels, worker_outputs
+from shaperouter_service.tensors.checking import Sizes
+from shaperouter_service.tensors.dtypes import DType
+from shaperouter_service.tensors.specs import Axis, CallSpec, TensorSpec
 
 SCORES = np.array([[0.1, 0.9], [2.0, -1.0]], np.float32)
 
@@ -28,3 +36,17 @@ def test_classes_without_names_are_numbered() -> None:
 def test_each_token_has_a_label() -> None:
     found = with_labels({"scores": SCORES[None]}, ["label"], ["no", "yes"])
     assert found["label"].tolist() == [[b"yes", b"no"]]
+
+
+def test_a_label_counts_with_the_scores_that_workers_give_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(preparation, "MAX_ANSWER_BYTES", 19)
+    scores = TensorSpec(name="scores", dtype=DType.FP32, shape=(None, 5))
+    axis = Axis(name="batch", inputs={"x": 0}, outputs={"scores": 0})
+    spec = CallSpec(inputs=(), outputs=(scores,), batch=axis, axes=())
+    served: Any = SimpleNamespace(spec=spec)
+    for outputs in (["label"], ["scores"]):
+        (violation,) = preparation._answer_violations(outputs, served, Sizes(rows=1))
+        assert violation.description.startswith("must have an answer of at most 19 bytes, got 20")
+    assert not list(preparation._answer_violations(["other"], served, Sizes(rows=1)))

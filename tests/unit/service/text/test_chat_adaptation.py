@@ -52,6 +52,19 @@ def test_parts_become_one_text_where_a_template_takes_no_lists(rendered: Any) ->
     assert rendered(LISTS, PARTS) == "ab"
 
 
+def test_a_template_for_tools_takes_lists_or_not_whatever_the_other_one_does(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(checkpoint, tmp_path / "copy")
+    (copy / "chat_template.jinja").write_text(LISTS)
+    further = copy / "additional_chat_templates"
+    further.mkdir()
+    (further / "tool_use.jinja").write_text("{{ tools[0].function.name }}: " + PLAIN)
+    tokenizer = Tokenizer(copy)
+    assert tokenizer.render_chat(Chat(messages=[PARTS], tools=[TOOL])) == "add: user:a\nb|"
+    assert tokenizer.render_chat(Chat(messages=[PARTS])) == "ab"
+
+
 def test_developers_are_the_system_where_a_template_lacks_them(rendered: Any) -> None:
     developer = {"role": "developer", "content": "brief"}
     system = {"role": "system", "content": "kind"}
