@@ -49,6 +49,9 @@ SHORTEST_RETRY = 0.1
 # Maximum violations in an error's message; its details contain more. Both share a header of 8 KB.
 MAX_VIOLATIONS_SHOWN = 8
 
+# What callers are told of a defect, whose details are for the log alone.
+DEFECT = "internal error; see the service's log"
+
 # Characters of a list of names in a message.
 MAX_NAMES_SHOWN = 500
 

@@ -61,7 +61,8 @@ class _Deployer:
                 continue
             try:
                 await self._prepare(deployment)
-            # Whatever it is, the other deployments are followed.
+            # Files, threads or memory may be missing; the models of other deployments are not
+            # concerned, and this one is tried again.
             except Exception as error:
                 self._failed[deployment.name] = deployment, time.monotonic() + RETRY
                 log.warning(

@@ -12,7 +12,7 @@ import structlog
 from google.protobuf.message import DecodeError, Message
 from grpc import aio
 
-from shaperouter_service.errors import ExhaustedError, ServiceError
+from shaperouter_service.errors import DEFECT, ExhaustedError, ServiceError
 from shaperouter_service.rpc import malformed
 from shaperouter_service.rpc.handlers import Context, Handler, parsing, surrounded
 from shaperouter_service.rpc.status import abort, request_id_of
@@ -86,7 +86,7 @@ class ErrorInterceptor(aio.ServerInterceptor):
                     await abort(context, exhausted)
                 await context.abort(
                     grpc.StatusCode.INTERNAL,
-                    "internal error; see the service's log",
+                    DEFECT,
                     context.trailing_metadata() or (),
                 )
 

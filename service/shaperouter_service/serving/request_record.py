@@ -63,7 +63,7 @@ class RequestRecord:
     Attributes:
         request_id: Id of the request.
         generated_tokens: Tokens that all its sequences have so far.
-        worker: The worker that last told something of it; empty before one does.
+        worker: The worker that last reported on it; empty before one does.
         revision: Revision of the model that serves it; empty before it is known.
         routes: The decisions on where its runs went, in order.
     """

@@ -30,7 +30,7 @@ class RequestSummary:
         prompt_tokens: Tokens of its prompt and source.
         generated_tokens: Tokens of all its sequences so far.
         rows: Rows of a call; None for a generation.
-        worker: The worker that last told something of it; empty before one does.
+        worker: The worker that last reported on it; empty before one does.
         lost_workers: Workers that were lost while they had a part of it, in order.
         routes: The decisions on where its runs went, in order.
         graphs: The graphs that served it, known at its successful end.

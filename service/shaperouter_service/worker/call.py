@@ -44,7 +44,7 @@ class Call:
         arrived: When it came to the worker, in seconds on the monotonic clock.
         suspect: Whether workers died with it, so that it is computed alone.
         cancelled: Set from any thread; it is dropped unless it is being computed.
-        spoils: Whether a batch with it has failed, so that it is computed alone.
+        repeated: Whether a batch with it has failed, so that it is computed again, alone.
         taken: Number of its rows that were computed.
     """
 
@@ -57,7 +57,7 @@ class Call:
     arrived: float
     suspect: bool = False
     cancelled: bool = False
-    spoils: bool = False
+    repeated: bool = False
     taken: int = 0
     stalled_since: float = 0.0
     _stalled_on: Graph | None = None
@@ -75,7 +75,7 @@ class Call:
     @property
     def is_alone(self) -> bool:
         """Whether it is computed without other calls."""
-        return self.suspect or self.spoils
+        return self.suspect or self.repeated
 
     @property
     def stalled_on(self) -> Signature | None:

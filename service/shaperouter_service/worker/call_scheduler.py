@@ -313,7 +313,7 @@ class CallScheduler:
             return
         if len(batch.calls) > 1:
             for call in batch.calls:
-                call.spoils = True
+                call.repeated = True
             return
         self._leave(batch.calls)
         text = shortened(error.message, MAX_ERROR)

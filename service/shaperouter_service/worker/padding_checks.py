@@ -83,7 +83,7 @@ class PaddingChecks:
         self._share = share
         self._watchdog = watchdog
         self._waiting: deque[_Sample] = deque(maxlen=MAX_WAITING)
-        # The sample of which some calls were checked.
+        # The sample whose check has begun and has not ended.
         self._begun: _Sample | None = None
         self._random = random.Random()  # noqa: S311 (no secret)
 

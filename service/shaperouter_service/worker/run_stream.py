@@ -9,6 +9,7 @@ import structlog
 
 from shaperouter.v1 import worker_pb2
 from shaperouter_service.errors import (
+    DEFECT,
     Code,
     ExhaustedError,
     RelayedError,
@@ -135,8 +136,7 @@ class RunStream:
                 # The error is the run's own, and must not end the others.
                 except Exception as error:
                     log.exception("unexpected exception", request_id=start.request.request_id)
-                    text = "internal error; see the service's log"
-                    events.fail(ExhaustedError.of(error) or RelayedError(Code.INTERNAL, text))
+                    events.fail(ExhaustedError.of(error) or RelayedError(Code.INTERNAL, DEFECT))
                 await events.all_sent()
         except StoppingError as error:
             events.fail(error)

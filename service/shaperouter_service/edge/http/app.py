@@ -19,7 +19,7 @@ from shaperouter_service.edge.http.openai.generation import Generations
 from shaperouter_service.edge.http.openai.models import ModelList
 from shaperouter_service.edge.http.openai.responses import Responses
 from shaperouter_service.edge.http.openai.speech import Speech
-from shaperouter_service.errors import ExhaustedError, ServiceError
+from shaperouter_service.errors import DEFECT, ExhaustedError, ServiceError
 from shaperouter_service.serving.core import Core
 from shaperouter_service.serving.gate import Gate
 from shaperouter_service.telemetry.http_calls import HttpMetrics
@@ -72,8 +72,7 @@ def make_app(
         log.error("defect in a call", method=request.method, path=request.url.path, exc_info=error)
         if exhausted := ExhaustedError.of(error):
             return failed(request, exhausted)
-        message = "internal error; the log of the service has more"
-        return failed(request, HttpError(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", message))
+        return failed(request, HttpError(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", DEFECT))
 
     generations, models = Generations(core, gate), ModelList(core.models)
     encoders, speech = Encoders(core.inference), Speech(core.transcription)

@@ -82,10 +82,11 @@ class Connection(HttpToolsProtocol):
         # Bytes since the parser last delivered the end of headers or a part of a body.
         self._undelivered = 0
         self._in_body = False
-        # When the caller is asked to use a new one, on the loop's clock. It varies, so that callers
-        # who came together do not come back together.
-        vary = random.uniform(1 - AGE_JITTER, 1 + AGE_JITTER)  # noqa: S311 (no secret)
-        self._ends_at = self.loop.time() + vary * CONNECTION_AGE
+        # When the caller is asked to use a new connection, on the loop's clock. The time varies, so
+        # that callers who came together do not come back together. It is no secret, so the rule
+        # against ordinary random numbers does not apply.
+        share = random.uniform(1 - AGE_JITTER, 1 + AGE_JITTER)  # noqa: S311
+        self._ends_at = self.loop.time() + share * CONNECTION_AGE
         self._head_timer: asyncio.TimerHandle | None = None
         self._read_timer: asyncio.TimerHandle | None = None
         self._reader = _Parser(self)

@@ -100,7 +100,7 @@ def test_nothing_is_kept_of_an_address_that_is_let_go(sockets: Path, until: Unti
             fleet.set_addresses([worker.address, other])
             await until(lambda: worker.told > told)
             fleet.set_addresses([worker.address])
-            await until(lambda: [link.address for link in links()] == [worker.address])
+            await until(lambda: linked(worker.address, other) == [worker.address])
 
     asyncio.run(scenario())
 
@@ -144,7 +144,8 @@ def test_a_run_that_is_too_long_for_the_other_workers_waits_or_gets_the_refusal(
     asyncio.run(scenario())
 
 
-def links() -> list[WorkerLink]:
-    """All that anything refers to."""
+def linked(*addresses: str) -> list[str]:
+    """Those of these addresses to which anything refers to a link; other tests have others."""
     gc.collect()
-    return [each for each in gc.get_objects() if isinstance(each, WorkerLink)]
+    links = (each for each in gc.get_objects() if isinstance(each, WorkerLink))
+    return [link.address for link in links if link.address in addresses]

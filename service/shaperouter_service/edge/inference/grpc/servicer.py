@@ -22,7 +22,7 @@ from shaperouter_service.edge.inference.protocol import EXTENSIONS, OpenInferenc
 from shaperouter_service.edge.inference.stubs import grpc_service_pb2 as pb
 from shaperouter_service.edge.inference.stubs import grpc_service_pb2_grpc
 from shaperouter_service.edge.offloading import translated
-from shaperouter_service.errors import ExhaustedError, ServiceError
+from shaperouter_service.errors import DEFECT, ExhaustedError, ServiceError
 
 log = structlog.get_logger(__name__)
 
@@ -144,12 +144,12 @@ class InferenceServicer(grpc_service_pb2_grpc.GRPCInferenceServiceServicer):
                 async with contextlib.aclosing(responses):
                     async for response in responses:
                         yield pb.ModelStreamInferResponse(infer_response=response)
-        # An exception would end the other requests of the stream.
+        # The stream ends with any exception that leaves this, and with it up to 255 other requests.
         except Exception as error:
             message = str(error)
             if not isinstance(error, ServiceError):
                 log.exception("unexpected exception", request_id=current_call().request_id)
-                message = str(ExhaustedError.of(error) or "internal error; see the service's log")
+                message = str(ExhaustedError.of(error) or DEFECT)
             failed = pb.ModelStreamInferResponse(error_message=message)
             failed.infer_response.id = request.id
             failed.infer_response.parameters[FINAL].bool_param = True
