@@ -16,6 +16,7 @@ from shaperouter_service.graphs import Graph, GraphState
 from shaperouter_service.routing.ladder import Ladder
 from shaperouter_service.routing.ladders import Ladders, LaneLadders
 from shaperouter_service.routing.signatures import GraphKind, Signature
+from shaperouter_service.worker import scheduler
 from shaperouter_service.worker.run import Ended, Phase
 from shaperouter_service.worker.scheduler import LaneScheduler
 
@@ -228,10 +229,60 @@ def test_streams_get_their_chunks_between_the_pieces_of_a_prompt(
     alone = _alone(bench, *requests)
     # One chunk takes longer than a piece, which takes hardly any time here.
     _price_reads(monkeypatch, lane, seconds=1e-9)
+    monkeypatch.setattr(scheduler, "TURN_SECONDS", 1e-10)
     calls = record_calls(monkeypatch)
     stream, late = _together(bench, lane, *requests)
     assert _finish([stream, late]) == alone
     assert _kinds(_while_read(calls, late)) == [*[PIECE_READ, CHUNK] * 3, PIECE_READ]
+
+
+def test_streams_wait_until_they_are_owed_a_turn(
+    bench: Bench, lane: LaneScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = [
+        {"prompt": [5], "max_new_tokens": 120},
+        {"prompt": _prompt(120), "max_new_tokens": 4},
+    ]
+    alone = _alone(bench, *requests)
+    _price_reads(monkeypatch, lane, seconds=1e-9)
+    calls = record_calls(monkeypatch)
+    stream, late = _together(bench, lane, *requests)
+    assert _finish([stream, late]) == alone
+    assert _kinds(_while_read(calls, late)) == [PIECE_READ] * 4
+
+
+def test_first_tokens_do_not_wait_for_the_prompts_of_others(
+    bench: Bench, lane: LaneScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _price_reads(monkeypatch, lane, seconds=1e-9)
+    calls = record_calls(monkeypatch)
+    # Of different rungs, so that one is read after the other.
+    first, second = _together(
+        bench,
+        lane,
+        {"prompt": _prompt(4), "max_new_tokens": 9},
+        {"prompt": _prompt(120), "max_new_tokens": 9},
+    )
+    _finish([first, second])
+    reads = [index for index, call in enumerate(calls) if call.signature.kind is PIECE_READ]
+    between = calls[reads[0] + 1 : reads[1]]
+    assert [(call.signature.kind, call.runs) for call in between] == [(CHUNK, [first.run])]
+    assert _kinds(calls[reads[1] : reads[-1] + 1]) == [PIECE_READ] * 4
+
+
+def test_a_turn_of_several_calls_takes_as_long_as_one(
+    bench: Bench, lane: LaneScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    best, asked = lane.covers.best_decode, list[float]()
+    monkeypatch.setattr(lane.covers, "best_decode", lambda runs: best(runs[:1]))
+
+    def chunk_steps(_: Graph, seconds: float) -> int:
+        asked.append(seconds)
+        return 1
+
+    monkeypatch.setattr(lane, "chunk_steps", chunk_steps)
+    _finish(_together(bench, lane, *[{"prompt": _prompt(4), "max_new_tokens": 4}] * 2))
+    assert set(asked) == {scheduler.CHUNK_SECONDS / 2}
 
 
 def test_a_prompt_waits_until_streams_have_had_their_share_of_the_device(
@@ -257,6 +308,7 @@ def test_a_chunk_between_pieces_has_only_the_steps_that_streams_are_owed(
     bench: Bench, lane: LaneScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _price_reads(monkeypatch, lane, seconds=1e-9)
+    monkeypatch.setattr(scheduler, "TURN_SECONDS", 1e-10)
     calls = record_calls(monkeypatch)
     stream, late = _together(
         bench,

@@ -235,7 +235,7 @@ class SimulatedLane(LaneScheduler):
         batch = SimulatedBatch(program.shape)
         for run in runs:
             run.batch = batch  # type: ignore[assignment]
-        steps = 1 if fresh else self._steps(runs, graph)
+        steps = 1 if fresh else self._steps(runs, graph, self._turn_seconds * share)
         # A run ends when it has generated its tokens; only the device knows how many.
         made = min(steps, max(run.options.makes - run.generated for run in advanced))
         began = self._clock()

@@ -191,6 +191,11 @@ class Run:
         self.generated = len(self.generated_token_ids)
 
     @property
+    def is_to_be_read(self) -> bool:
+        """Whether it has a slot, and its source or prompt must still be read."""
+        return self.phase in (Phase.ENCODE, Phase.PREFILL)
+
+    @property
     def read_tokens(self) -> int:
         """Number of tokens that its prefill reads; see `State.read_lengths`."""
         if self.has_source:

@@ -60,13 +60,17 @@ from shaperouter_service.worker.stop_strings import completing_tokens
 from shaperouter_service.worker.vocabularies import unfollowed
 from shaperouter_service.worker.watchdog import Watchdog
 
-# Device time of a chunk: long, so that little time passes between chunks, but short enough that
-# streams are smooth and new requests hardly wait for a slot.
+# Device time of a turn of streams, in one chunk or several: long, so that little time passes
+# between chunks, but short enough that streams are smooth and new requests hardly wait for a slot.
 CHUNK_SECONDS = 0.1
 
 # Share of the device's time that running streams get while prompts wait to be read. With a larger
 # share prompts wait longer, and meanwhile the steps have fewer rows.
 STREAMS_SHARE = 0.25
+
+# Seconds that they are owed before they get the device. In shorter turns, more of their steps would
+# have few rows, because the prompts of a burst become streams one after the other.
+TURN_SECONDS = 0.05
 
 # Queued runs that are searched for one that would not stall: enough to get past a burst of one new
 # shape, and little work between two chunks.
@@ -156,6 +160,7 @@ class LaneScheduler:
             end=self._end,
         )
         self.owed_seconds = 0.0
+        self._turn_seconds = CHUNK_SECONDS
 
     def submit(self, run: Run) -> None:
         """Queues a run.
@@ -221,7 +226,7 @@ class LaneScheduler:
         self.reader.reuse_sources(self._runs)
         runs = participants(self._runs, self.reader.half_read)
         read = self.read(runs)
-        decoded = self.decode(runs)
+        decoded = self.decode(self._without_waiting(runs) if read else runs)
         if not read and not decoded:
             # Streams that wait for a compilation cannot use the time that they are owed.
             self.owed_seconds = 0.0
@@ -308,15 +313,22 @@ class LaneScheduler:
     # --- Reading and decoding ----------------------------------------------------------------
 
     def read(self, runs: Sequence[Run]) -> bool:
-        """Makes one call that reads, if a run needs it and streams are owed no time."""
+        """Makes one call that reads, if a run needs it and streams are owed no turn."""
         streams = in_phase(runs, Phase.DECODE)
-        if streams and self.owed_seconds > 0:
+        if streams and self.owed_seconds >= TURN_SECONDS:
             return False
         seconds = self.reader.read(runs)
         if seconds is None:
             return False
-        self.owed_seconds = seconds * STREAMS_SHARE / (1 - STREAMS_SHARE) if streams else 0.0
+        owed = seconds * STREAMS_SHARE / (1 - STREAMS_SHARE)
+        self.owed_seconds = self.owed_seconds + owed if streams else 0.0
         return True
+
+    def _without_waiting(self, runs: Sequence[Run]) -> Sequence[Run]:
+        """Leaves out streams that wait for their turn while prompts are read."""
+        if self.owed_seconds >= TURN_SECONDS or not any(run.is_to_be_read for run in runs):
+            return runs
+        return [run for run in runs if run.phase is not Phase.DECODE or run.generated == 0]
 
     def decode(self, runs: Sequence[Run]) -> bool:
         """Decodes a chunk of the runs that ready graphs cover; returns whether there were any."""
@@ -329,6 +341,9 @@ class LaneScheduler:
             return bool(only_read)
         asked = self.covers.tight_decode(runs)
         self._recorder.record_request(asked)
+        prompts_wait = any(run.is_to_be_read for run in self._runs)
+        owed = self.owed_seconds if prompts_wait else CHUNK_SECONDS
+        self._turn_seconds = min(CHUNK_SECONDS, owed)
         rest = runs
         while rest:
             graph, covered = self.covers.best_decode(rest)
@@ -356,7 +371,7 @@ class LaneScheduler:
         advanced = fresh or runs
         completing, allowed = completing_tokens(advanced, batch.state), allowed_tokens(advanced)
         started = time.monotonic()
-        steps = 1 if fresh else self._steps(runs, graph)
+        steps = 1 if fresh else self._steps(runs, graph, self._turn_seconds * share)
         with self._watchdog.watching(graph.signature, advanced):
             decoded = program(
                 batch,
@@ -381,14 +396,14 @@ class LaneScheduler:
             self._adjust(run, batch, decoded)
             self._deliver(run, batch, decoded.logprobs, now)
 
-    def _steps(self, runs: Sequence[Run], graph: Graph) -> int:
+    def _steps(self, runs: Sequence[Run], graph: Graph, seconds: float) -> int:
         """Number of steps of the next chunk: at most what its runs need."""
         if any(run.stop_tokens is not None or run.constraint is not None for run in runs):
             return 1
         furthest = max(run.attended(self.beams) for run in runs)
         room = (graph.signature.length - furthest) // self.beams + 1
         longest = max(run.max_new_tokens - run.generated for run in runs)
-        return min(self.chunk_steps(graph), room, longest)
+        return min(self.chunk_steps(graph, seconds), room, longest)
 
     def _proposals(self, runs: Sequence[Run]) -> dict[int, tuple[int, int]]:
         """Maximum numbers of proposals for the rows of runs that take part in speculation."""
@@ -413,12 +428,10 @@ class LaneScheduler:
         tokens = int(batch.state.lengths[run.row]) - len(run.token_ids) - run.generated
         run.proposal_limits.observe(tokens=tokens, proposed=proposed, accepted=accepted)
 
-    def chunk_steps(self, graph: Graph) -> int:
-        """Number of steps that take as long as a chunk should."""
+    def chunk_steps(self, graph: Graph, seconds: float) -> int:
+        """Number of steps that take this long, at least one."""
         if graph.step_seconds is None:
             return 1
-        # While prompts wait, at most the time that streams are owed.
-        seconds = min(CHUNK_SECONDS, self.owed_seconds or CHUNK_SECONDS)
         return max(1, min(MAX_STEPS, round(seconds / graph.step_seconds)))
 
     # --- Results and ends --------------------------------------------------------------------
