@@ -253,6 +253,7 @@ def test_pooling_is_read_as_old_versions_wrote_it(copied: Path) -> None:
         ("1_Pooling/config.json", "pooling_mode", [["mean"]]),
         ("config_sentence_transformers.json", "default_prompt_name", ["query"]),
         ("2_Dense/config.json", "activation_function", "mine.Own"),
+        ("2_Dense/config.json", "activation_function", "mine.Tanh"),
         ("2_Dense/config.json", "use_residual", True),
         ("2_Dense/config.json", "in_features", 35),
         ("3_Normalize/config.json", "module_input_name", "token_embeddings"),

@@ -9,18 +9,20 @@ lead elsewhere, entries that are not files, and sizes.
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from shaperouter_service.errors import StartupError
 
 # Maximum bytes of files that are read as a whole: first for a model's configuration, then for
-# tokenizers and lists of tensors. Large ones have 4 kB and 40 MB.
+# tokenizers, with their settings, and lists of tensors. Large ones have 4 kB and 40 MB.
 MAX_CONFIG_BYTES = 2**20
 MAX_TEXT_BYTES = 2**27
 
-_CONFIG = "config.json"  # and generation_config.json, tokenizer_config.json, …
+_CONFIG = "config.json"  # and generation_config.json, …
+# It may list thousands of added tokens: Gemma 3's has 1.2 MB.
+_TOKENIZER_CONFIG = "tokenizer_config.json"
 # Families of models that transcribe recordings, by the `model_type` of their config.json.
 _TRANSCRIBERS = frozenset({"whisper"})
 # Families without an encoder.
@@ -52,11 +54,11 @@ def check_model_directory(directory: Path) -> None:
         StartupError: A link leads out of it, an entry is neither a file nor a directory, a file
             cannot be read, or one that is read as a whole is too large.
     """
-    root = _root(directory)
+    roots = _roots(directory)
     for path in _entries(directory):
         # Not Path.resolve, which raises an error for links in a loop.
         real = Path(os.path.realpath(path))
-        if not real.is_relative_to(root):
+        if not any(real.is_relative_to(root) for root in roots):
             raise StartupError(f"{path}: points outside the model's directory, to {real}")
         is_read = path.name.endswith((*_WHOLE, _WEIGHTS))
         try:
@@ -174,10 +176,10 @@ def _json(path: Path) -> Any:
         raise StartupError(f"{path}: is not valid JSON: {error}") from error
 
 
-def _root(directory: Path) -> Path:
+def _roots(directory: Path) -> Sequence[Path]:
     """Where links may lead: the hub's cache has `snapshots/REVISION` with links into `blobs`."""
     real = directory.resolve()
-    return real.parents[1] if real.parent.name == "snapshots" else real
+    return [real, real.parents[1] / "blobs"] if real.parent.name == "snapshots" else [real]
 
 
 def _entries(directory: Path) -> Iterator[Path]:
@@ -187,6 +189,6 @@ def _entries(directory: Path) -> Iterator[Path]:
 
 
 def _max_bytes(name: str) -> int | None:
-    if name.endswith(_CONFIG):
+    if name.endswith(_CONFIG) and name != _TOKENIZER_CONFIG:
         return MAX_CONFIG_BYTES
     return MAX_TEXT_BYTES if name.endswith(_WHOLE) else None

@@ -16,6 +16,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 # An id is `name` or `owner/name`; a branch, a tag or a commit may follow.
 _HUB_ID = re.compile(r"(?P<id>[\w-][\w.-]*(/[\w.-]+)?)(@(?P<revision>[\w./-]+))?")
 _HUB_FILES = [f"*{suffix}" for suffix in READ_SUFFIXES]
+# The same weights once more, as the programs of Mistral and Meta read them.
+_OTHER_HUB_FILES = ["consolidated*", "original/*"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +139,13 @@ def _download(hub_id: str, revision: str | None) -> Path:
 
     adopt_loggers()
     try:
-        return Path(snapshot_download(hub_id, revision=revision, allow_patterns=_HUB_FILES))
+        return Path(
+            snapshot_download(
+                hub_id,
+                revision=revision,
+                allow_patterns=_HUB_FILES,
+                ignore_patterns=_OTHER_HUB_FILES,
+            )
+        )
     except (OSError, HTTPError, HFValidationError, LocalEntryNotFoundError) as error:
         raise StartupError(f"could not be downloaded from the Hub: {error}") from error

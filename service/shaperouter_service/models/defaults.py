@@ -48,6 +48,7 @@ UNSUPPORTED: Mapping[str, Any] = {
     "num_beam_groups": 1,
     "penalty_alpha": 0,
     "prompt_lookup_num_tokens": None,
+    "remove_invalid_values": False,
     "renormalize_logits": False,
     "stop_strings": None,
     "token_healing": False,

@@ -108,7 +108,7 @@ class StateDict:
     raw: Callable[[Storage], bytes]
 
     def tensor(self, layout: Layout) -> np.ndarray:
-        """Reads one tensor; bfloat16 becomes float32.
+        """Reads one tensor, row by row in memory; bfloat16 becomes float32.
 
         Raises:
             StartupError: The file is damaged.
@@ -124,15 +124,17 @@ class StateDict:
                 f"{self.path}: is damaged: storage {layout.storage.key} must have "
                 f"{layout.storage.size * dtype.itemsize} bytes, got {len(raw)}"
             )
-        array: np.ndarray = np.lib.stride_tricks.as_strided(
+        strided = np.lib.stride_tricks.as_strided(
             np.frombuffer(raw, dtype)[layout.offset :],
             layout.shape,
             [stride * dtype.itemsize for stride in layout.strides],
         )
+        # NumPy's copies would keep the strides, and safetensors writes memory as it is.
+        array = np.array(strided, order="C")
         if layout.storage.kind == BFLOAT16:
             # Its bits are the upper half of a float32.
             return (array.astype(np.uint32) << 16).view(np.float32)
-        return np.array(array)
+        return array
 
 
 def read_state_dict(path: Path) -> StateDict:

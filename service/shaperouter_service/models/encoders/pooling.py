@@ -122,7 +122,8 @@ class Dense(Step):
         _only(config, module_output_name="sentence_embedding")
         activation = config.value("activation_function", str, "Tanh")
         package, _, kind = activation.rpartition(".")
-        if kind not in DENSE_ACTIVATIONS or not package.startswith(("torch.nn", "")):
+        is_ours = not package or f"{package}.".startswith("torch.nn.")
+        if kind not in DENSE_ACTIVATIONS or not is_ours:
             known = ", ".join(DENSE_ACTIVATIONS)
             raise config.error(f"activation_function must be one of {known}, got {activation!r}")
         return cls(

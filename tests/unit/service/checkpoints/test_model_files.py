@@ -63,6 +63,16 @@ def test_links_into_the_hubs_cache_are_accepted(tmp_path: Path) -> None:
     check_model_directory(snapshot)
 
 
+def test_a_link_to_another_model_below_snapshots_is_refused(tmp_path: Path) -> None:
+    directory, other = (tmp_path / "snapshots" / name for name in ("model", "other"))
+    for each in (directory, other):
+        each.mkdir(parents=True)
+        (each / "config.json").touch()
+    (directory / "vocab.json").symlink_to("../other/config.json")
+    with pytest.raises(StartupError, match="points outside the model's directory"):
+        check_model_directory(directory)
+
+
 def test_a_pipe_is_refused(directory: Path) -> None:
     os.mkfifo(directory / "tokenizer.json")
     with pytest.raises(StartupError, match=r"tokenizer\.json: is neither a file nor a directory"):
@@ -108,7 +118,7 @@ def test_an_index_that_names_no_file_is_refused(directory: Path, shard: str, sho
     ("name", "limit"),
     [
         ("config.json", model_files.MAX_CONFIG_BYTES),
-        ("tokenizer_config.json", model_files.MAX_CONFIG_BYTES),
+        ("tokenizer_config.json", model_files.MAX_TEXT_BYTES),
         ("tokenizer.json", model_files.MAX_TEXT_BYTES),
         ("spiece.model", model_files.MAX_TEXT_BYTES),
     ],

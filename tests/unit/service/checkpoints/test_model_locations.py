@@ -1,5 +1,6 @@
 """Locations of models: built in, a directory, or a hub."""
 
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -128,11 +129,19 @@ def test_a_hub_id_is_downloaded_without_code(
 ) -> None:
     asked: list[Any] = []
 
-    def download(hub_id: str, *, revision: str | None, allow_patterns: list[str]) -> str:
+    def download(
+        hub_id: str,
+        *,
+        revision: str | None,
+        allow_patterns: list[str],
+        ignore_patterns: list[str],
+    ) -> str:
         asked.append((hub_id, revision))
         # Newer checkpoints keep their chat template in a file of its own.
         assert {"*.safetensors", "*.jinja"} <= set(allow_patterns)
         assert not any(pattern.endswith((".py", ".bin", "*")) for pattern in allow_patterns)
+        assert any(fnmatch("consolidated.safetensors", pattern) for pattern in ignore_patterns)
+        assert not any(fnmatch("model.safetensors", pattern) for pattern in ignore_patterns)
         return str(tmp_path)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
