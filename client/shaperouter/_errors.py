@@ -114,7 +114,7 @@ class ModelNotFoundError(ShaperouterError):
 
 
 class MessageTooLargeError(ShaperouterError):
-    """The request or the response exceeds gRPC's message size limit (4 MiB by default)."""
+    """The request or the response is larger than the service, or the client, accepts."""
 
 
 class _TryAgainError(ShaperouterError):

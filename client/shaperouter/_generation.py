@@ -48,7 +48,8 @@ class GeneratedSequence:
     """One generated sequence.
 
     Attributes:
-        text: The new text, without special tokens. With `echo`, it follows the prompt.
+        text: The new text, without special tokens. With `echo`, it follows the prompt. It keeps a
+            space that separates it from the prompt's text; an answer to a conversation has none.
         token_ids: The new token ids, including the end token if there is one. With `echo`, they
             follow the prompt's.
         finish_reason: Why the sequence ended.

@@ -76,7 +76,7 @@ class Graph:
             compiling.
         before_ready: Whether its worker makes it before it is ready to serve.
         overhead_seconds: Time of the calls that served requests beyond their device time, in
-            seconds; None if the device has no clock of its own, as CPUs.
+            seconds; None if the device has no clock of its own, as on CPUs.
     """
 
     signature: Signature

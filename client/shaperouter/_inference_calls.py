@@ -63,8 +63,8 @@ class InferenceCalls(BaseClient):
     ) -> Embeddings:
         """Computes an embedding of each text.
 
-        All texts are sent in one request, which may have 1 MB. `infer` gives the embeddings as an
-        array.
+        All texts are sent in one request, which may have 1 MiB, or more if the service allows it.
+        `infer` gives the embeddings as an array.
 
         Args:
             texts: A text, or several.

@@ -17,7 +17,7 @@ class TranscriptionOptions(TypedDict, total=False):
         word_timestamps: Returns the times of each word. [False]
         timestamps: Lets the model decide when segments begin and end. [True]
         initial_prompt: Text that the model reads before the first window, such as names and
-            spellings to expect. [none]
+            spellings to expect; without special tokens. [none]
         condition_on_previous_text: Lets the model read the text of the previous windows. [True]
         temperatures: Temperatures to decode at, in turn, until a transcript passes the thresholds
             below; from 0 to 1, ascending; at most 8. [0, 0.2, 0.4, 0.6, 0.8, 1]

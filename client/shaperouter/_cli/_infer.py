@@ -64,7 +64,8 @@ def infer(
 
     FILE is a JSON object of nested lists by input, an .npz file of arrays by input, or an .npy file
     with the array of a model's only input; "-" reads JSON from stdin. Numbers in JSON get the
-    data types that the model takes. Needs NumPy: pip install 'shaperouter[numpy]'.
+    data types that the model takes. In the output, numbers that JSON does not have (NaN and
+    infinities) are null. Needs NumPy: pip install 'shaperouter[numpy]'.
 
     With --json, the printed object also says how the call was served.
     """
@@ -156,7 +157,9 @@ def _array(name: str, value: object, dtype: DataType) -> Any:
     except ValueError as error:
         raise InvalidArgumentError.of(f"inputs.{name}", f"must be an array: {error}") from None
     due = dtype_of(dtype)
-    if array.size and not np.can_cast(array.dtype, due, "same_kind"):
+    # JSON's integers have no sign of their own; whether they fit is seen below.
+    both_integers = array.dtype.kind in "iu" and due.kind in "iu"
+    if array.size and not both_integers and not np.can_cast(array.dtype, due, "same_kind"):
         raise InvalidArgumentError.of(f"inputs.{name}", f"must be {dtype}, got {array.dtype}")
     with np.errstate(over="ignore"):  # see below
         cast = array.astype(due)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 
 import click
 
@@ -19,11 +20,11 @@ _PROPERTIES: dict[type, tuple[str, ...]] = {
 
 def print_json(value: object, *, err: bool = False) -> None:
     """Prints a value as one line on stdout or stderr."""
-    click.echo(json.dumps(jsonable(value)), err=err)
+    click.echo(json.dumps(jsonable(value), allow_nan=False), err=err)
 
 
 def jsonable(value: object) -> object:
-    """Converts a value to the types of JSON."""
+    """Converts a value to the types of JSON, which has no NaN and no infinity: they become null."""
     if dataclasses.is_dataclass(value):
         names = [
             *_PROPERTIES.get(type(value), ()),
@@ -34,4 +35,6 @@ def jsonable(value: object) -> object:
         return {key: jsonable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [jsonable(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     return value

@@ -26,6 +26,11 @@ _NO_TEXT = (
 )
 
 
+def for_terminal(text: str) -> str:
+    """A model's text as it may be written to a terminal."""
+    return text.translate(_PICTURES)
+
+
 class Output(ABC):
     """Prints the events of a stream, in order."""
 
@@ -116,10 +121,10 @@ class _Text(Output):
 
     def _begin(self) -> None:
         if self._terminal:
-            click.secho(self._prompt().translate(_PICTURES), nl=False, dim=True)
+            click.secho(for_terminal(self._prompt()), nl=False, dim=True)
 
     def _write(self, text: str) -> None:
-        click.echo(text.translate(_PICTURES) if self._terminal else text, nl=False)
+        click.echo(for_terminal(text) if self._terminal else text, nl=False)
 
     def _heading(self, number: int, sequence: GeneratedSequence) -> None:
         parts = [f"[{number}]"]

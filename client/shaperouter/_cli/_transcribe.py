@@ -8,6 +8,7 @@ import click
 
 from shaperouter._cli._command import Command, connect, wants_json
 from shaperouter._cli._json import print_json
+from shaperouter._cli._output import for_terminal
 from shaperouter._cli._transcript_formats import HEADINGS, WRITERS, TranscriptFormat, as_words
 from shaperouter._cli._transcription_options import transcription_options
 from shaperouter._cli._waiting import WaitingLine
@@ -89,7 +90,8 @@ def transcribe(
                 for number, segment in enumerate(stream, 1):
                     if write is not None:
                         waiting.hide()
-                        click.echo(write(number, segment))
+                        text = write(number, segment)
+                        click.echo(for_terminal(text) if sys.stdout.isatty() else text)
         except (ShaperouterError, KeyboardInterrupt):
             waiting.hide()
             raise

@@ -1,13 +1,16 @@
 """The exports of the distribution, and modules that it must not import."""
 
 import importlib.metadata
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import shaperouter
+from shaperouter.v1 import generation_pb2_grpc
 
 CHECKOUT = Path(__file__).parents[3]
 
@@ -30,6 +33,14 @@ def test_importing_the_library_does_not_import_the_command() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert result.stdout.split() == ["False", "False"]
+
+
+def test_both_packages_ask_for_a_grpc_that_the_stubs_accept() -> None:
+    for package in ("client", "service"):
+        with (CHECKOUT / package / "pyproject.toml").open("rb") as file:
+            dependencies = tomllib.load(file)["project"]["dependencies"]
+        (bound,) = (each for each in dependencies if re.match(r"grpcio>", each))
+        assert bound == f"grpcio>={generation_pb2_grpc.GRPC_GENERATED_VERSION}"
 
 
 def test_all_lists_exactly_the_public_names() -> None:

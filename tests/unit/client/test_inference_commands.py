@@ -51,6 +51,23 @@ def test_json_is_sent_with_the_types_of_the_model(double: FakeShaperouter) -> No
     assert sent(double).content == np.array([1, 2], np.int32).tobytes()
 
 
+@pytest.mark.parametrize("bits", [8, 16, 32, 64])
+def test_unsigned_integers_can_be_given_as_json(double: FakeShaperouter, bits: int) -> None:
+    double.models[0].call.inputs[0].dtype = getattr(inference_pb2, f"DATA_TYPE_UINT{bits}")
+    result = run(double, "infer", "-", "--model", "double", text='{"x": [0, 255]}')
+    assert result.exit_code == 0, result.output
+    assert sent(double).content == np.array([0, 255], f"uint{bits}").tobytes()
+    result = run(double, "infer", "-", "--model", "double", text='{"x": [-1]}')
+    assert f"has values that UINT{bits} cannot hold" in result.stderr
+
+
+def test_numbers_that_json_does_not_have_are_null(double: FakeShaperouter) -> None:
+    output = double.inference.outputs[0]
+    output.content = np.array([[np.nan, -np.inf]], np.float32).tobytes()
+    result = run(double, "infer", "-", "--model", "double", text='{"x": [1]}')
+    assert json.loads(result.stdout) == {"y": [[None, None]]}
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
