@@ -80,6 +80,11 @@ class Models:
         names = sorted([*self._catalog.model_names, *self._catalog.revisions.aliases])
         return list(filter(None, map(self._describe, names)))
 
+    def revisions(self, name: str) -> list[ServedModel]:
+        """The loaded revisions of one model, as workers call them; none for an alias."""
+        revisions = self._catalog.revisions.deployment(name).revisions
+        return list(filter(None, (self._catalog.model(each.model) for each in revisions)))
+
     def get(self, name: str) -> ServedModel:
         """One model.
 

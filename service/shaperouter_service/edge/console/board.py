@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from itertools import chain
 from typing import Any
 
 from shaperouter_service.edge.console.values import (
@@ -45,7 +46,7 @@ class Board:
         # The last snapshot of each worker, and the marks, key and row of each of its graphs.
         self._snapshots: dict[str, Snapshot] = {}
         self._graphs: dict[str, dict[Signature, tuple[tuple[object, ...], str, Row]]] = {}
-        # The ladders of each model, and the lattices that they form.
+        # The ladders of each model's revisions, and the lattices that they form.
         self._lattices: dict[str, tuple[object, list[Row]]] = {}
 
     def look(self) -> tuple[Mapping[str, Rows], Row]:
@@ -78,13 +79,16 @@ class Board:
         self._totals = asdict(overview.counts()) | {"refusals": dict(overview.refusals())}
 
     def _model(self, model: ServedModel) -> Row:
-        ladders = model.call.ladders if model.call else model.ladders
+        ladders = [
+            (revision.name, revision.call.ladders if revision.call else revision.ladders)
+            for revision in self._core.models.revisions(model.name)
+        ]
         known = self._lattices.get(model.name)
         if known is None or known[0] != ladders:
-            signatures = ladders.signatures(model.name) if ladders else ()
-            known = ladders, lattice_rows(signatures)
+            signatures = (each.signatures(name) for name, each in ladders if each)
+            known = ladders, lattice_rows(chain.from_iterable(signatures))
             self._lattices[model.name] = known
-        return model_row(model, known[1])
+        return model_row(model, [name for name, _ in ladders], known[1])
 
     def _graph_rows(self, snapshots: Mapping[str, Snapshot]) -> Iterator[tuple[str, Row]]:
         for name in self._snapshots.keys() - snapshots.keys():

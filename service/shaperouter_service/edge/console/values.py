@@ -121,8 +121,8 @@ def loss_row(loss: WorkerLoss) -> Row:
     return {"worker": loss.worker.name, "loss": loss.loss, "at": round(loss.at, 3)}
 
 
-def model_row(model: ServedModel, lattices: list[Row]) -> Row:
-    """One model, with all shapes of its ladders as `lattices`."""
+def model_row(model: ServedModel, revisions: list[str], lattices: list[Row]) -> Row:
+    """One model, with what workers call its revisions, and all shapes of their ladders."""
     return _known(
         {
             "name": model.name,
@@ -141,6 +141,7 @@ def model_row(model: ServedModel, lattices: list[Row]) -> Row:
             "vocab_size": model.vocab_size,
             "tokenizer": model.tokenizer,
             "revision": model.revision,
+            "revisions": revisions,
             "lattices": lattices,
         }
     ) | {"ready_workers": model.ready_workers}
@@ -148,13 +149,18 @@ def model_row(model: ServedModel, lattices: list[Row]) -> Row:
 
 def lattice_rows(signatures: Iterable[Signature]) -> list[Row]:
     """The lattices that signatures form: the lengths of each, with the rows of each length."""
-    lattices: dict[tuple[str, int], dict[str, list[int]]] = {}
+    lattices: dict[tuple[str, str, int], dict[str, list[int]]] = {}
     for each in signatures:
-        lengths = lattices.setdefault((each.kind, each.beams), {})
+        lengths = lattices.setdefault((each.model, each.kind, each.beams), {})
         lengths.setdefault(each.length_text, []).append(each.rows)
     return [
-        {"kind": kind, "beams": beams, "lengths": list(map(list, lengths.items()))}
-        for (kind, beams), lengths in lattices.items()
+        {
+            "model": model,
+            "kind": kind,
+            "beams": beams,
+            "lengths": list(map(list, lengths.items())),
+        }
+        for (model, kind, beams), lengths in lattices.items()
     ]
 
 

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2 as httpx
 
+from harness.loads import load, make_repository
 from harness.traffic import decode, prefill
 from shaperouter_service.auth import token_digest
 from shaperouter_service.edge.console import files
 from shaperouter_service.generation.option_table import OPTIONS
+from shaperouter_service.routing.deployments import Target
 from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.traffic import SignatureTraffic, Traffic
 from shaperouter_service.routing.traffic_json import to_json
@@ -107,6 +109,25 @@ def test_without_the_console_there_is_nothing(http: Any) -> None:
         assert (await client.get(EVENTS)).status_code == 404
 
     http(scenario, settings={"console": False})
+
+
+def test_the_lattices_of_a_model_are_those_of_its_revisions(
+    http: Any, tmp_path: Path, checkpoint: Path
+) -> None:
+    async def scenario(client: httpx.AsyncClient, router: Router, _: FakeWorker) -> None:
+        model = await load(router, "tiny", "tiny-2")
+        async with watching(client) as news:
+            rows = await until_changed(news, "models")
+        name = f"tiny@{model.revision[:12]}"
+        assert rows["tiny"]["revisions"] == [name]
+        assert {each["model"] for each in rows["tiny"]["lattices"]} == {name}
+        assert not rows["nick"].keys() & {"revisions", "lattices"}
+
+    settings = {
+        "repository": make_repository(tmp_path, checkpoint),
+        "aliases": {"nick": [Target(model="tiny", share=1.0)]},
+    }
+    http(scenario, settings=settings)
 
 
 def test_a_watcher_is_told_everything_and_then_what_changes(http: Any) -> None:

@@ -43,6 +43,11 @@ export function plural(number, noun) {
   return `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 }
 
+/** The name that requests use for a model, from the worker's name of one of its revisions. */
+export function publicName(model) {
+  return model.split("@", 1)[0];
+}
+
 function digits(value) {
   const size = Math.abs(value);
   if (size === 0) return "0";

@@ -25,7 +25,7 @@ export class Grid {
   constructor(panel, model, lattice) {
     this.panel = panel;
     this.model = model;
-    this.key = `${model.name} ${lattice.kind} ${lattice.beams}`;
+    this.key = `${lattice.model} ${lattice.kind} ${lattice.beams}`;
     this.cells = new Map();
     this.lengths = lattice.lengths.map(([length]) => length).sort(byNumbers);
     this.rows = [...new Set(lattice.lengths.flatMap(([, rows]) => rows))].sort((a, b) => b - a);
@@ -38,7 +38,7 @@ export class Grid {
         h("th", { scope: "row" }, rows),
         ...this.lengths.map((length) => {
           if (!allowed.get(length).includes(rows)) return h("td.none", { "aria-hidden": "true" });
-          const signature = signatureOf({ model: model.name, kind: lattice.kind, rows, length, beams: lattice.beams });
+          const signature = signatureOf({ model: lattice.model, kind: lattice.kind, rows, length, beams: lattice.beams });
           const cell = h("td", { tabindex: "-1", "data-signature": signature }, h("i"));
           this.cells.set(signature, cell);
           return cell;
@@ -47,7 +47,7 @@ export class Grid {
     );
     const table = h(
       "table",
-      { role: "grid", "aria-label": `${model.name} ${name}: rows by length` },
+      { role: "grid", "aria-label": `${lattice.model} ${name}: rows by length` },
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, h("span.hidden", {}, "rows")), ...this.lengths.map((length) => h("th", { scope: "col" }, length)))),
       h("tbody", {}, ...body),
     );
@@ -55,7 +55,7 @@ export class Grid {
     this.element = h(
       "figure.lattice",
       {},
-      h("figcaption", {}, h("b", {}, name), ` ${HELP[lattice.kind] ?? ""}`),
+      h("figcaption", {}, h("b", {}, name), ` ${HELP[lattice.kind] ?? ""}`, lattice.model === model.name ? "" : ` (${lattice.model})`),
       h("div.scroll", {}, h("div.board", {}, table, this.lines)),
       h("p.axis", {}, lattice.kind === "call" ? "rows ↑   sizes →" : "rows ↑   length →"),
     );

@@ -1,7 +1,7 @@
 // The lattice: of each model, kind and beam width a grid of rows by length.
 
 import { facts, fill, h } from "./dom.js";
-import { bytes, count, percent, plural, seconds } from "./format.js";
+import { bytes, count, percent, plural, publicName, seconds } from "./format.js";
 import { Grid, shape } from "./grid.js";
 import { Ladders } from "./ladders.js";
 import { call } from "./service.js";
@@ -59,21 +59,25 @@ export class LatticePanel {
   arrange() {
     const models = [...this.store.models.values()].sort((a, b) => a.name.localeCompare(b.name));
     const chosen = this.model.value;
-    const names = models.map((model) => model.name);
+    const names = models.filter((model) => model.revisions).map((model) => model.name);
     if (names.join() !== this.names) {
       this.names = names.join();
       fill(this.model, h("option", { value: "" }, "All models"), ...names.map((name) => h("option", { value: name }, name)));
       this.model.value = names.includes(chosen) ? chosen : "";
     }
-    const layout = JSON.stringify([this.model.value, models.map((model) => [model.name, model.lattices]), [...this.extras()]]);
+    const layout = JSON.stringify([this.model.value, models.map((model) => [model.name, model.revisions, model.lattices]), [...this.extras()]]);
     if (layout === this.layout) return;
     this.layout = layout;
     this.grids.clear();
     this.shapes.clear();
     const sections = [];
     for (const model of models) {
+      // An alias has no graphs of its own.
+      if (!model.revisions) continue;
       if (this.model.value && this.model.value !== model.name) continue;
-      const lattices = this.lattices(model).sort((a, b) => KINDS[a.kind] - KINDS[b.kind] || a.beams - b.beams);
+      const lattices = this.lattices(model).sort(
+        (a, b) => a.model.localeCompare(b.model) || KINDS[a.kind] - KINDS[b.kind] || a.beams - b.beams,
+      );
       const grids = lattices.map((lattice) => new Grid(this, model, lattice));
       for (const grid of grids) {
         this.grids.set(grid.key, grid);
@@ -99,9 +103,9 @@ export class LatticePanel {
   lattices(model) {
     const found = (model.lattices ?? []).map((each) => ({ ...each, lengths: each.lengths.map(([length, rows]) => [length, [...rows]]) }));
     for (const row of this.store.graphs.values()) {
-      if (row.model !== model.name) continue;
-      let lattice = found.find((each) => each.kind === row.kind && each.beams === row.beams);
-      if (!lattice) found.push((lattice = { kind: row.kind, beams: row.beams, lengths: [] }));
+      if (!model.revisions.includes(row.model)) continue;
+      let lattice = found.find((each) => each.model === row.model && each.kind === row.kind && each.beams === row.beams);
+      if (!lattice) found.push((lattice = { model: row.model, kind: row.kind, beams: row.beams, lengths: [] }));
       let length = lattice.lengths.find(([text]) => text === row.length);
       if (!length) lattice.lengths.push((length = [row.length, []]));
       if (!length[1].includes(row.rows)) length[1].push(row.rows);
@@ -117,8 +121,10 @@ export class LatticePanel {
 
   /** A graph with a shape that no ladder lists, such as one of exact sizes. */
   extra(row) {
-    if (this.model.value && this.model.value !== row.model) return;
-    if (!this.store.models.has(row.model)) return;
+    const name = publicName(row.model);
+    if (this.model.value && this.model.value !== name) return;
+    // A revision that is being freed is no longer the model's.
+    if (!this.store.models.get(name)?.revisions?.includes(row.model)) return;
     (this.unlisted ??= new Set()).add(row.signature);
     this.arrange();
   }

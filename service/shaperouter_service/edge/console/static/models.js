@@ -1,7 +1,7 @@
 // The models: their memory and revisions, and which are loaded.
 
 import { fill, h, say, table } from "./dom.js";
-import { bytes, count } from "./format.js";
+import { bytes, count, publicName } from "./format.js";
 import { call } from "./service.js";
 
 // Digits of a revision's digest that tell it from others.
@@ -39,7 +39,10 @@ export class Models {
   update() {
     const caches = {};
     for (const worker of this.store.workers.values()) {
-      for (const [model, size] of Object.entries(worker.cache_bytes)) caches[model] = (caches[model] ?? 0) + size;
+      for (const [revision, size] of Object.entries(worker.cache_bytes)) {
+        const model = publicName(revision);
+        caches[model] = (caches[model] ?? 0) + size;
+      }
     }
     const models = [...this.store.models.values()].sort((a, b) => a.name.localeCompare(b.name));
     fill(
