@@ -75,6 +75,23 @@ def initial_prompt_violations(model: ServedModel, prompt: str) -> Iterator[Viola
     yield from text_violations(model, "options.initial_prompt", prompt, limit)
 
 
+def special_token_violations(
+    initial_prompt: Sequence[int], tokens: TranscriptTokens, token_text: Callable[[int], str]
+) -> Iterator[Violation]:
+    """Checks that an initial prompt is only text, as openai/whisper does.
+
+    Args:
+        initial_prompt: Its tokens.
+        tokens: Special tokens of the model.
+        token_text: Gives the text of a token.
+    """
+    for token in initial_prompt:
+        if token >= tokens.end:
+            description = f"must have no special tokens, got {token_text(token)}"
+            yield Violation(field="options.initial_prompt", description=description)
+            return
+
+
 def resolve_transcription(
     options: Mapping[str, Any],
     tokens: TranscriptTokens,

@@ -30,6 +30,7 @@ from shaperouter_service.serving.transcription.options import (
     Transcribing,
     initial_prompt_violations,
     resolve_transcription,
+    special_token_violations,
 )
 from shaperouter_service.serving.transcription.recording_memory import RecordingMemory, Share
 from shaperouter_service.serving.transcription.whole_recordings import ClientDecoder, WholeRecording
@@ -154,6 +155,9 @@ class TranscriptionService:
             with taking_turns(tokenizer, self._threads, call.client, record) as lent:
                 # Previous text begins with a space, too.
                 prompt_tokens = await lent.encode_plain(" " + prompt)
+            violations += special_token_violations(
+                prompt_tokens, settings.tokens, tokenizer.token_text
+            )
         resolved = resolve_transcription(
             options,
             settings.tokens,

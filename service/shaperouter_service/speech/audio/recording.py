@@ -47,6 +47,9 @@ class Recording:
         # The samples kept, and how many were dropped before them, a multiple of the hop.
         self._samples = np.zeros([0], np.float32)
         self._dropped = 0
+        # Blocks after those samples. They are joined when somebody looks, since that copies all.
+        self._blocks: list[np.ndarray] = []
+        self._size = 0
         # The peak of the first `_measured` frames.
         self._peak, self._measured = -math.inf, 0
         # Properties of the whole recording, if it was measured before.
@@ -61,7 +64,7 @@ class Recording:
     @property
     def kept_bytes(self) -> int:
         """Bytes of the samples that are not dropped yet."""
-        return self._samples.nbytes
+        return (self._size - self._dropped) * self._samples.itemsize
 
     @property
     def frames(self) -> int:
@@ -71,7 +74,8 @@ class Recording:
 
     def append(self, samples: np.ndarray) -> None:
         """Appends the next samples, [N] float32."""
-        self._samples = np.concatenate([self._samples, samples])
+        self._blocks.append(samples)
+        self._size += len(samples)
 
     def finish(self) -> None:
         """Marks the recording as complete."""
@@ -101,7 +105,7 @@ class Recording:
         """
         start = first_frame * HOP_SAMPLES - self._dropped
         return window_source(
-            self._samples, start, self._window, peak=self._current_peak(), frames=frames
+            self._joined(), start, self._window, peak=self._current_peak(), frames=frames
         )
 
     def drop_before(self, frame: int) -> None:
@@ -112,12 +116,14 @@ class Recording:
         keep_from -= keep_from % HOP_SAMPLES
         if keep_from - self._dropped >= self._window:
             self._current_peak()
-            self._samples = self._samples[keep_from - self._dropped :].copy()
+            self._samples = self._joined()[keep_from - self._dropped :].copy()
             self._dropped = keep_from
 
-    @property
-    def _size(self) -> int:
-        return self._dropped + len(self._samples)
+    def _joined(self) -> np.ndarray:
+        if self._blocks:
+            self._samples = np.concatenate([self._samples, *self._blocks])
+            self._blocks.clear()
+        return self._samples
 
     def _current_peak(self) -> float:
         """The peak of the frames that have arrived; measures each frame once."""
@@ -125,6 +131,6 @@ class Recording:
             return self._stats.peak
         dropped = self._dropped // HOP_SAMPLES
         first, end = self._measured - dropped, self.frames - dropped
-        self._peak = max(self._peak, peak_log_power(self._samples, self._bands, first, end))
+        self._peak = max(self._peak, peak_log_power(self._joined(), self._bands, first, end))
         self._measured = self.frames
         return self._peak

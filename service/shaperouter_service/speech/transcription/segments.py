@@ -94,7 +94,8 @@ def split_at_timestamps(
 
     The end of the window cuts off the speech after the last pair, so the next window begins there.
     Tokens without a pair are one span, from the first to the last timestamp, as in Transformers;
-    openai/whisper starts it at the beginning of the window.
+    openai/whisper starts it at the beginning of the window, and so does this if the only timestamp
+    is not before the window's end.
 
     Args:
         token_ids: New tokens, without the end token.
@@ -113,7 +114,7 @@ def split_at_timestamps(
     if not cuts:
         times = [frame(token_ids[index]) for index in timestamps]
         span = Span(
-            start=times[0] if times else first_frame,
+            start=times[0] if times and times[0] < window_end else first_frame,
             end=times[-1] if len(times) > 1 else window_end,
             token_ids=token_ids,
         )

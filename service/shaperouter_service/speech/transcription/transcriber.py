@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
+from shaperouter_service.speech.transcription.languages import ENGLISH
 from shaperouter_service.speech.transcription.quality import (
     Decoded,
     Thresholds,
@@ -285,7 +286,8 @@ class Transcriber:
         if is_partial:
             step = self._options.step_frames
             enough = self._window_frames
-            if step is not None:
+            # Without timestamps, nothing is final before the whole window has been heard.
+            if step is not None and self._options.timestamps:
                 enough = min(enough, self._partial_frames + step)
             if left < enough:
                 return NeedAudio(frames=self.next_frame + enough)
@@ -346,7 +348,10 @@ class Transcriber:
                 *tokens.start_sequence(options.language, options.task),
                 tokens.no_timestamps,
             ],
-            words=split_words(text, self._decode, options.language),
+            # A translation is English, whatever was spoken.
+            words=split_words(
+                text, self._decode, ENGLISH if options.task is Task.TRANSLATE else options.language
+            ),
         )
 
     def _finish(

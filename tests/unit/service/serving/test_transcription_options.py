@@ -13,6 +13,7 @@ from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.serving.transcription.options import (
     ResolvedTranscription,
     resolve_transcription,
+    special_token_violations,
 )
 from shaperouter_service.speech.transcription import (
     Task,
@@ -56,6 +57,17 @@ def test_defaults_are_those_of_openai_whisper() -> None:
         best_of=5,
         seed=7,
     )
+
+
+@pytest.mark.parametrize("special", [TOKENS.end, TOKENS.start, TOKENS.first_timestamp + 1])
+def test_an_initial_prompt_with_a_special_token_is_refused(special: int) -> None:
+    (violation,) = special_token_violations([1, special, 2], TOKENS, lambda token: f"<{token}>")
+    assert violation.field == "options.initial_prompt"
+    assert violation.description == f"must have no special tokens, got <{special}>"
+
+
+def test_an_initial_prompt_of_text_is_no_violation() -> None:
+    assert not list(special_token_violations([0, TOKENS.end - 1], TOKENS, str))
 
 
 def test_what_a_request_says_is_done() -> None:

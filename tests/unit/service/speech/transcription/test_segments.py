@@ -57,6 +57,12 @@ def spans(division: SplitWindow) -> list[tuple[float, float, list[int]]]:
             30.0,
             id="a segment without an end lasts to the window's",
         ),
+        pytest.param(
+            transcript(20.0, "ab"),
+            [(10.0, 30.0, transcript(20.0, "ab"))],
+            30.0,
+            id="a segment does not begin at its end",
+        ),
         pytest.param(transcript("ab"), [(10.0, 30.0, transcript("ab"))], 30.0, id="no timestamps"),
         pytest.param([], [(10.0, 30.0, [])], 30.0, id="nothing"),
         pytest.param(

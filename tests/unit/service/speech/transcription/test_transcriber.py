@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given
 
 from harness.transcripts import END, TOKENS, decode, transcript
@@ -257,6 +258,17 @@ def test_words_are_asked_for_before_segments_are_final() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [(Task.TRANSCRIBE, [" ", "a", " ", "b", "c"]), (Task.TRANSLATE, [" a", " bc"])],
+)
+def test_the_words_of_a_translation_are_english(task: Task, words: list[str]) -> None:
+    one = transcriber(words=True, language="zh", task=task)
+    attempt(one)
+    one.accept([decoded(0.0, " a bc", 8.0, 8.0, "c")])
+    assert [text for text, _ in align(one).words] == words
+
+
 def test_a_cut_off_window_goes_on_after_its_last_word() -> None:
     one = transcriber(words=True)
     attempt(one)
@@ -300,6 +312,11 @@ def test_part_of_a_window_is_decoded_step_by_step() -> None:
     assert attempt(one).frames == 1000
     assert times(one.accept([decoded(0.0, "abc", 6.0, 6.0, "d", 10.0)])) == [(0.0, 6.0, "abc")]
     assert one.next() == NeedAudio(frames=1100)
+
+
+def test_without_timestamps_there_are_no_steps() -> None:
+    one = transcriber(500, is_complete=False, step_frames=500, timestamps=False)
+    assert one.next() == NeedAudio(frames=3000)
 
 
 def test_speech_that_seems_to_end_after_what_has_arrived_waits_for_more() -> None:
