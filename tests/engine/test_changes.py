@@ -42,3 +42,20 @@ async def _looks_after_changes(loop: Any) -> None:
 
 def test_many_changes_wake_the_loop_once_and_every_watcher_sees_them() -> None:
     asyncio.run(asyncio.wait_for(_looks_after_changes(Loop()), 30))
+
+
+async def _sees_changes_after_the_close(loop: Any) -> None:
+    changes = Changes(loop)
+    routers, metrics = changes.watch(), changes.watch(until_closed=False)
+    for watch in (routers, metrics):
+        await anext(watch)
+    changes.close()
+    with pytest.raises(StopAsyncIteration):
+        await anext(routers)
+    await anext(metrics)
+    changes.notify()
+    await anext(metrics)
+
+
+def test_a_worker_that_stops_sees_its_own_changes_but_routers_do_not() -> None:
+    asyncio.run(asyncio.wait_for(_sees_changes_after_the_close(Loop()), 30))

@@ -38,6 +38,20 @@ from shaperouter import (
 ENDS = ("stopping: waiting for running requests", "worker draining", "stopped")
 MODEL = f"--model=endless={GOLDENS / 'gpt2-untied'}"
 
+# A worker that takes an hour to load its models.
+LOADING = """
+import time
+from shaperouter_service.cli import main
+from shaperouter_service.roles import worker
+
+def load(*_):
+    print("loading", flush=True)
+    time.sleep(3600)
+
+worker._make_engine = load
+main()
+"""
+
 
 def test_a_worker_killed_before_its_first_token_is_replaced_without_an_error(
     service: Service, client: Client
@@ -96,6 +110,26 @@ def _stopping(service: Service) -> Callable[[Signature], None]:
     is ready.
     """
     return lambda _: service.process.send_signal(signal.SIGTERM)
+
+
+def test_a_worker_stopped_while_it_loads_its_models_ends_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "worker.sock"
+    with subprocess.Popen(
+        [
+            *(sys.executable, "-c", LOADING, "worker", MODEL),
+            *(f"--listen=unix:{path}", "--metrics-listen=off", "--log-format=json"),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as worker:
+        assert worker.stdout
+        assert worker.stdout.readline() == "loading\n"
+        worker.terminate()
+        _, log = worker.communicate(timeout=TIMEOUT)
+    assert worker.returncode == 0
+    assert "worker stopped while it started" in log
+    assert not path.exists()
 
 
 def test_a_separate_router_and_worker_serve_together(tmp_path: Path) -> None:

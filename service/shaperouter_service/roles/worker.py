@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import structlog
 
@@ -31,6 +31,8 @@ from shaperouter_service.worker.config import EngineConfig
 from shaperouter_service.worker.engine import Engine
 from shaperouter_service.worker.repository import ModelRepository
 from shaperouter_service.worker.server import SERVICE, Changes, WorkerServicer
+
+T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
@@ -89,48 +91,69 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
     with _metrics(config) as metrics, claimed(config.listen):
         # Routers have checked sizes, and the tokens of texts take more room than the texts.
         server = make_server([SERVICE], max_message_bytes=-1)
-        async with (
-            serving_health(health, config.health_listen),
-            stopped_at_end(server, drain, grace=config.grace),
-        ):
+        async with serving_health(health, config.health_listen):
             listen(server, config.listen, tls=config.tls)
-            compile_cache = None
-            if config.compile_cache is not None:
-                compile_cache = await asyncio.to_thread(
-                    CompileCache.open, config.compile_cache, max_bytes=config.compile_cache_size
+            engine = await _unless_stopped(
+                stop, asyncio.to_thread(_make_engine, config, changes.notify)
+            )
+            if engine is None:
+                log.info("worker stopped while it started", worker=config.name)
+            else:
+                repository = ModelRepository(
+                    engine, config.engine.repository, config.engine.models, changes.notify
                 )
-            engine = await asyncio.to_thread(
-                Engine,
-                config.engine,
-                compile_cache=compile_cache,
-                record=record_directory(compile_cache.directory) if compile_cache else None,
-                on_change=changes.notify,
-                on_defect=lambda: os._exit(EXIT_DEFECT),
-            )
-            _log_memory(config.engine.max_memory_bytes)
-            repository = ModelRepository(
-                engine, config.engine.repository, config.engine.models, changes.notify
-            )
-            servicer = WorkerServicer(engine, repository, changes, drain, config.name)
-            servicer.add_to(server)
-            async with (
-                _observed(servicer, metrics, health),
-                _recorded(engine),
-                in_background(servicer.follow_deployments)(),
-            ):
-                await server.start()
-                log.info("worker listening", worker=config.name, address=config.listen)
-                await stop.wait()
-                log.info("worker draining", worker=config.name, grace_seconds=config.grace)
-                changes.close()
-                health.set_ready(False)
-                engine.drain()
-                servicer.drain()
+                servicer = WorkerServicer(engine, repository, changes, drain, config.name)
+                servicer.add_to(server)
+                # At the end, the last entered ends first: runs finish, then the record is saved.
+                async with (
+                    _observed(servicer, metrics, health, stop),
+                    _recorded(engine),
+                    stopped_at_end(server, drain, grace=config.grace),
+                    in_background(servicer.follow_deployments)(),
+                ):
+                    await server.start()
+                    log.info("worker listening", worker=config.name, address=config.listen)
+                    await stop.wait()
+                    log.info("worker draining", worker=config.name, grace_seconds=config.grace)
+                    changes.close()
+                    health.set_ready(False)
+                    engine.drain()
+                    servicer.drain()
     await asyncio.to_thread(end_tracing)
     # Threads may be inside TensorFlow's compiler, which cannot be interrupted; a normal exit of the
     # interpreter would abort or crash. All results have been sent.
     sys.stderr.flush()
     os._exit(0)
+
+
+def _make_engine(config: WorkerConfig, on_change: Callable[[], None]) -> Engine:
+    """Loads the models, which may take minutes.
+
+    Raises:
+        StartupError: A model cannot be loaded.
+    """
+    compile_cache = None
+    if config.compile_cache is not None:
+        compile_cache = CompileCache.open(config.compile_cache, max_bytes=config.compile_cache_size)
+    engine = Engine(
+        config.engine,
+        compile_cache=compile_cache,
+        record=record_directory(compile_cache.directory) if compile_cache else None,
+        on_change=on_change,
+        on_defect=lambda: os._exit(EXIT_DEFECT),
+    )
+    _log_memory(config.engine.max_memory_bytes)
+    return engine
+
+
+async def _unless_stopped(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """What `work` returns; None if the worker is to stop before that."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if not working.done():
+        return None
+    stopping.cancel()
+    return working.result()
 
 
 def _log_memory(cap: int) -> None:
@@ -155,7 +178,7 @@ def _metrics(config: WorkerConfig) -> Iterator[WorkerMetrics | None]:
 
 @in_background
 async def _observed(
-    servicer: WorkerServicer, metrics: WorkerMetrics | None, health: Health
+    servicer: WorkerServicer, metrics: WorkerMetrics | None, health: Health, stop: asyncio.Event
 ) -> None:
     """Updates health and metrics from the worker's snapshots inside the context.
 
@@ -163,10 +186,10 @@ async def _observed(
     Otherwise a rollout would stop the next worker too early. Later loads leave it ready.
     """
     ready = False
-    async for snapshot in servicer.snapshots():
+    async for snapshot in servicer.snapshots(until_drain=False):
         if metrics:
             metrics.observe(snapshot)
-        if snapshot.warm and not ready and servicer.settled:
+        if snapshot.warm and not ready and servicer.settled and not stop.is_set():
             ready = True
             health.set_ready(True)
 

@@ -66,6 +66,10 @@ def claimed(address: str, *, option: str = "listen") -> Iterator[None]:
     try:
         yield
     finally:
+        # A server that has bound it but was never started leaves it.
+        with contextlib.suppress(OSError):
+            if path.is_socket():
+                path.unlink()
         _release(held, lock)
 
 

@@ -19,6 +19,10 @@ log = structlog.get_logger(__name__)
 # EX_SOFTWARE of sysexits.h: a defect; the process should be started again.
 EXIT_DEFECT = 70
 
+# Minimum bytes of the stacks of Python's threads, which most systems set anyway. A worker's threads
+# follow grammars, and without a limit (`ulimit -s unlimited`) they would have a quarter of it.
+STACK_BYTES = 8 * 2**20
+
 # Seconds within which a thread begins, also on a busy machine.
 BEGIN_SECONDS = 10.0
 
@@ -80,10 +84,13 @@ def max_connections() -> int:
 def prepare_process() -> None:
     """Prepares a process that serves.
 
-    Raises its limit of descriptors, watches new threads, and prints the Python stacks of all
-    threads on stderr if native code crashes.
+    Sets the stack of new threads if it is too small, raises the limit of descriptors, watches new
+    threads, and prints the Python stacks of all threads on stderr if native code crashes.
     """
     faulthandler.enable(_STDERR)
+    limit, _ = resource.getrlimit(resource.RLIMIT_STACK)
+    if limit == resource.RLIM_INFINITY or limit < STACK_BYTES:
+        threading.stack_size(STACK_BYTES)
     raise_descriptor_limit()
     exit_if_threads_cannot_begin()
 

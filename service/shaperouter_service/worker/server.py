@@ -58,7 +58,7 @@ class Changes:
             self._loop.call_soon_threadsafe(self._set_all)
 
     def close(self) -> None:
-        """Ends all watching, so that routers send no more runs."""
+        """Ends the watching of routers, so that they send no more runs."""
         self._closed = True
         self._set_all()
 
@@ -66,12 +66,16 @@ class Changes:
         for event in self._watchers:
             event.set()
 
-    async def watch(self) -> AsyncIterator[None]:
-        """Yields at once and after changes; see `WATCH_INTERVAL` and `HEARTBEAT`."""
+    async def watch(self, *, until_closed: bool = True) -> AsyncIterator[None]:
+        """Yields at once and after changes; see `WATCH_INTERVAL` and `HEARTBEAT`.
+
+        Args:
+            until_closed: Whether `close` ends it; else it goes on until the caller leaves.
+        """
         event = asyncio.Event()
         self._watchers.add(event)
         try:
-            while not self._closed:
+            while not (until_closed and self._closed):
                 event.clear()
                 self._notified = False
                 yield
@@ -194,9 +198,13 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             with survive_errors("following deployments"):
                 await self._repository.follow()
 
-    async def snapshots(self) -> AsyncIterator[Snapshot]:
-        """Yields the worker's state, at once and after changes."""
-        async for _ in self._changes.watch():
+    async def snapshots(self, *, until_drain: bool = True) -> AsyncIterator[Snapshot]:
+        """Yields the worker's state, at once and after changes.
+
+        Args:
+            until_drain: Whether it ends when the worker begins to drain.
+        """
+        async for _ in self._changes.watch(until_closed=until_drain):
             snapshot = self._engine.snapshot(self._name, self._incarnation)
             yield dataclasses.replace(
                 snapshot,

@@ -165,3 +165,10 @@ def test_a_path_that_is_too_long_is_refused_with_its_length(sockets: Path) -> No
 def test_other_addresses_are_not_locked(address: str) -> None:
     with claimed(address), claimed(address):
         pass
+
+
+def test_a_socket_without_a_server_is_removed_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "left.sock"
+    with claimed(f"unix:{path}"), socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(path))
+    assert not path.exists()

@@ -52,6 +52,33 @@ prepare_process()
 threading.Thread(target=abort_in_native_code).start()
 """
 
+# Prints the bytes of a thread's stack.
+STACK = """
+import ctypes, threading
+from shaperouter_service.system.process import prepare_process
+
+def measure():
+    pthread = ctypes.CDLL(None)
+    attributes, size = ctypes.create_string_buffer(256), ctypes.c_size_t()
+    pthread.pthread_self.restype = ctypes.c_void_p
+    pthread.pthread_getattr_np(ctypes.c_void_p(pthread.pthread_self()), attributes)
+    pthread.pthread_attr_getstacksize(attributes, ctypes.byref(size))
+    print(size.value)
+
+prepare_process()
+thread = threading.Thread(target=measure)
+thread.start()
+thread.join()
+"""
+
+
+def test_threads_have_room_for_grammars_whatever_the_limit_of_the_stack() -> None:
+    smaller = ["prlimit", f"--stack={process.STACK_BYTES // 8}:"]
+    found = subprocess.run(
+        [*smaller, sys.executable, "-c", STACK], capture_output=True, text=True, check=True
+    )
+    assert int(found.stdout) >= process.STACK_BYTES
+
 
 def test_a_process_starts_during_a_flood_of_connections(tmp_path: Path) -> None:
     script = tmp_path / "server.py"
