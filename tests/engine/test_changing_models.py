@@ -139,4 +139,4 @@ def test_a_run_of_a_model_that_is_gone_is_refused(bench: Bench) -> None:
 def test_a_model_that_was_freed_while_a_request_waited_for_its_vocabulary_is_unloading() -> None:
     vocabularies = Vocabularies({})
     with pytest.raises(ModelUnloadingError, match=COMING):
-        vocabularies.stop_tokens(COMING, 8, ["x"])
+        vocabularies.stop_tokens(COMING, 8, ["x"], continues_text=False)

@@ -394,7 +394,9 @@ class Bench:
         stop_tokens = None
         if stop:
             size = self.engine.model(model).vocab_size
-            stop_tokens = self.engine.vocabularies.stop_tokens(model, size, stop)
+            stop_tokens = self.engine.vocabularies.stop_tokens(
+                model, size, stop, continues_text=False
+            )
         events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         run = Run(
             request_id="test",

@@ -70,6 +70,9 @@ class Letters:
     def decode(self, token_ids: Sequence[int]) -> str:
         return "".join(f"<{token}>" for token in token_ids)
 
+    def context(self, prompt: Sequence[int]) -> Sequence[int]:
+        return prompt[-1:]
+
     async def encode_words(self, words: Sequence[str]) -> list[list[int]]:
         # One token beyond the model's vocabulary, as tokenizers of padded checkpoints have.
         return [

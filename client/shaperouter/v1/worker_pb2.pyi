@@ -88,7 +88,7 @@ class RunUpdate(_message.Message):
     def __init__(self, run_id: _Optional[int] = ..., event: _Optional[_Union[RunResponse, _Mapping]] = ..., error_status: _Optional[bytes] = ...) -> None: ...
 
 class RunRequest(_message.Message):
-    __slots__ = ("request_id", "model", "token_ids", "options", "generated_token_ids", "client", "lane_beams", "tokens_interval_seconds", "resumed", "source_token_ids", "sound", "alignment", "suspect", "grammar", "scored_tokens", "prefix_scope", "revision")
+    __slots__ = ("request_id", "model", "token_ids", "options", "generated_token_ids", "client", "lane_beams", "tokens_interval_seconds", "resumed", "source_token_ids", "sound", "alignment", "suspect", "grammar", "scored_tokens", "prefix_scope", "revision", "continues_text")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -106,6 +106,7 @@ class RunRequest(_message.Message):
     SCORED_TOKENS_FIELD_NUMBER: _ClassVar[int]
     PREFIX_SCOPE_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
+    CONTINUES_TEXT_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     model: str
     token_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -123,7 +124,8 @@ class RunRequest(_message.Message):
     scored_tokens: int
     prefix_scope: str
     revision: str
-    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., options: _Optional[_Union[RunOptions, _Mapping]] = ..., generated_token_ids: _Optional[_Iterable[int]] = ..., client: _Optional[str] = ..., lane_beams: _Optional[int] = ..., tokens_interval_seconds: _Optional[float] = ..., resumed: bool = ..., source_token_ids: _Optional[_Iterable[int]] = ..., sound: _Optional[_Union[Sound, _Mapping]] = ..., alignment: _Optional[_Union[Alignment, _Mapping]] = ..., suspect: bool = ..., grammar: _Optional[str] = ..., scored_tokens: _Optional[int] = ..., prefix_scope: _Optional[str] = ..., revision: _Optional[str] = ...) -> None: ...
+    continues_text: bool
+    def __init__(self, request_id: _Optional[str] = ..., model: _Optional[str] = ..., token_ids: _Optional[_Iterable[int]] = ..., options: _Optional[_Union[RunOptions, _Mapping]] = ..., generated_token_ids: _Optional[_Iterable[int]] = ..., client: _Optional[str] = ..., lane_beams: _Optional[int] = ..., tokens_interval_seconds: _Optional[float] = ..., resumed: bool = ..., source_token_ids: _Optional[_Iterable[int]] = ..., sound: _Optional[_Union[Sound, _Mapping]] = ..., alignment: _Optional[_Union[Alignment, _Mapping]] = ..., suspect: bool = ..., grammar: _Optional[str] = ..., scored_tokens: _Optional[int] = ..., prefix_scope: _Optional[str] = ..., revision: _Optional[str] = ..., continues_text: bool = ...) -> None: ...
 
 class Sound(_message.Message):
     __slots__ = ("numbers", "places")

@@ -61,6 +61,8 @@ class RunRequest:
         sound: Input of the speech encoder; None if the model has none.
         constraints: Rules for the tokens of a transcript; None for models that make none.
         grammar: What the text must follow, as llguidance reads it; empty for any text.
+        continues_text: Whether the new text continues that of the prompt, so that it keeps a space
+            at its beginning.
         align_after: Find the times of the prompt's tokens after this many, instead of generating
             new ones; None generates.
         tokens_interval_seconds: Minimum time between two events of tokens after the first; 0 sends
@@ -85,6 +87,7 @@ class RunRequest:
     sound: Sound | None = None
     constraints: TranscriptConstraints | None = None
     grammar: str = ""
+    continues_text: bool = False
     align_after: int | None = None
     tokens_interval_seconds: float = 0.0
     generated_token_ids: Sequence[int] = ()

@@ -3,7 +3,7 @@
 from shaperouter_service.text.chat_adaptation import ChatTemplateError
 from shaperouter_service.text.constrained_requests import constraint_violations
 from shaperouter_service.text.constraints import CONSTRAINTS, ConstraintError
-from shaperouter_service.text.detokenizer import REPLACEMENT, Detokenizer
+from shaperouter_service.text.detokenizer import REPLACEMENT, Detokenizer, context_of
 from shaperouter_service.text.search_stops import search_stop_violations
 from shaperouter_service.text.stop_matcher import StopMatcher
 from shaperouter_service.text.stop_tokens import StopTokens
@@ -30,6 +30,7 @@ __all__ = [
     "TokenizerThreads",
     "Vocabulary",
     "constraint_violations",
+    "context_of",
     "load_tokenizer",
     "search_stop_violations",
     "tool_call_grammar",

@@ -15,18 +15,22 @@ from shaperouter_service.text.vocabulary import TokenBytes, Vocabulary
 class StopTokens:
     """Finds the tokens that complete a stop string. Only one thread may use it at a time."""
 
-    def __init__(self, vocabulary: Vocabulary, stop: Sequence[str]) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, stop: Sequence[str], *, continues_text: bool
+    ) -> None:
         """Searches the vocabulary for the stop strings, which takes milliseconds.
 
         Args:
             vocabulary: The model's vocabulary.
             stop: The stop strings, none of them empty.
+            continues_text: Whether the new text continues that of the prompt.
         """
-        self._vocabulary = vocabulary
+        self._later = vocabulary.later
+        self._first = vocabulary.later if continues_text else vocabulary.first
         self._strings = [string.encode() for string in dict.fromkeys(stop)]
         self._longest = max(map(len, self._strings))
-        self._whole_first = self._contains_whole(vocabulary.first)
-        self._whole_later = self._contains_whole(vocabulary.later)
+        self._whole_first = self._contains_whole(self._first)
+        self._whole_later = self._contains_whole(self._later)
 
     def after(self, token_ids: Sequence[int]) -> np.ndarray:
         """Finds the tokens that complete a stop string after `token_ids`, which contain none.
@@ -37,7 +41,7 @@ class StopTokens:
         tail = self._tail(token_ids)
         if tail is None:
             return np.packbits(self._whole_first, bitorder="little")
-        completes, tokens = self._whole_later.copy(), self._vocabulary.later
+        completes, tokens = self._whole_later.copy(), self._later
         for string in self._strings:
             # A token can complete at most as many bytes as the longest one has.
             shortest = max(1, len(string) - tokens.longest)
@@ -60,7 +64,7 @@ class StopTokens:
 
     def _tail(self, token_ids: Sequence[int]) -> bytes | None:
         """The end of the text, at least as long as a stop string; None if there is no text yet."""
-        first, later = self._vocabulary.first.texts, self._vocabulary.later.texts
+        first, later = self._first.texts, self._later.texts
         tail: bytes | None = None
         after_first = b""
         earliest = -1

@@ -322,9 +322,9 @@ class Tokenizer:
             plain.tokenize = tokens.greedy_tokenize
         return ConstrainedVocabulary(tokens, size)
 
-    def detokenizer(self) -> Detokenizer:
-        """Creates a detokenizer for one sequence."""
-        return Detokenizer(self.decode)
+    def detokenizer(self, context: Sequence[int] = ()) -> Detokenizer:
+        """Creates a detokenizer for one sequence; see `Detokenizer`."""
+        return Detokenizer(self.decode, context)
 
     def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         if self._backend is not None:

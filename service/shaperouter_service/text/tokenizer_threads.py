@@ -9,7 +9,7 @@ from shaperouter_service.conversation import MessageFormat
 from shaperouter_service.generation.chat import Chat
 from shaperouter_service.generation.limits import MAX_QUEUED_CHARACTERS
 from shaperouter_service.system.fair_thread import FairThread
-from shaperouter_service.text.detokenizer import Detokenizer
+from shaperouter_service.text.detokenizer import context_of
 from shaperouter_service.text.grammar_process import GrammarProcess
 from shaperouter_service.text.languages import Languages
 from shaperouter_service.text.text_encoding import EncodedText
@@ -20,7 +20,7 @@ T = TypeVar("T")
 # Maximum characters that the event loop tokenizes itself. They take less than 0.2 ms, about as long
 # as a round trip to a thread.
 INLINE_CHARACTERS = 512
-# Cost of calling a tokenizer for each word of a list, in characters that take as long.
+# Cost of tokenizing each word or text of a list, in characters that take as long.
 CALL_CHARACTERS = 100
 # Maximum characters of a text of ordinary length: about 10 ms of work, 50 ms at worst.
 SHORT_CHARACTERS = 16_384
@@ -52,9 +52,22 @@ class TokenizerThreads:
         return await thread.run(client, size, work)
 
     async def grammar(
-        self, client: str, tokenizer: Tokenizer, name: str, value: str | tuple[str, ...]
+        self,
+        client: str,
+        tokenizer: Tokenizer,
+        name: str,
+        value: str | tuple[str, ...],
+        *,
+        continues_text: bool,
     ) -> str:
         """Makes a grammar of a constraint for a client, beside all tokenizing.
+
+        Args:
+            client: The client.
+            tokenizer: The model's tokenizer.
+            name: The constraint.
+            value: Its value.
+            continues_text: Whether the text continues that of the prompt, and so loses no space.
 
         Raises:
             ConstraintError: The constraint cannot be used.
@@ -63,7 +76,7 @@ class TokenizerThreads:
 
         def make() -> str:
             # It takes a while at the first time.
-            drops = tokenizer.drops_first_space
+            drops = not continues_text and tokenizer.drops_first_space
             return self._grammar_process.grammar(name, value, drops_first_space=drops)
 
         # Each counts the same, as its size says little about the time that it takes.
@@ -154,9 +167,23 @@ class ClientTokenizer:
         """See `Tokenizer`."""
         return self._tokenizer.is_constrainable
 
-    async def grammar(self, name: str, value: str | tuple[str, ...]) -> str:
-        """Makes a grammar of a constraint; see `grammar_of`."""
-        return await self._threads.grammar(self._client, self._tokenizer, name, value)
+    def context(self, prompt: Sequence[int]) -> Sequence[int]:
+        """The end of a prompt that the text after it depends on; see `context_of`."""
+        return context_of(self._tokenizer.decode, prompt)
+
+    async def grammar(
+        self, name: str, value: str | tuple[str, ...], *, continues_text: bool = False
+    ) -> str:
+        """Makes a grammar of a constraint; see `grammar_of`.
+
+        Args:
+            name: The constraint.
+            value: Its value.
+            continues_text: Whether the text continues that of the prompt.
+        """
+        return await self._threads.grammar(
+            self._client, self._tokenizer, name, value, continues_text=continues_text
+        )
 
     @property
     def pad_id(self) -> int:
@@ -172,10 +199,6 @@ class ClientTokenizer:
     def is_concatenative(self) -> bool:
         """See `Tokenizer`."""
         return self._tokenizer.is_concatenative
-
-    def detokenizer(self) -> Detokenizer:
-        """Creates a detokenizer for one sequence."""
-        return self._tokenizer.detokenizer()
 
     async def _run(self, size: int, work: Callable[[], T]) -> T:
         arrived, began = time.monotonic(), 0.0
@@ -195,10 +218,10 @@ class ClientTokenizer:
 
 
 def _turns(texts: Sequence[str], pairs: Sequence[str] | None) -> Iterator[tuple[int, int, int]]:
-    """Begin, end and characters of the texts that are tokenized in one turn."""
+    """Begin, end and cost in characters of the texts that are tokenized in one turn."""
     begin = size = 0
     for index, text in enumerate(texts):
-        own = len(text) + (0 if pairs is None else len(pairs[index]))
+        own = CALL_CHARACTERS + len(text) + (0 if pairs is None else len(pairs[index]))
         if index > begin and size + own > SHORT_CHARACTERS:
             yield begin, index, size
             begin = index

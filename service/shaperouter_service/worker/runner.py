@@ -75,6 +75,7 @@ class Runner:
                 request.model,
                 model.vocab_size,
                 request.options["stop"],
+                continues_text=request.continues_text,
             )
         if request.grammar:
             skipped = forced_tokens(run)

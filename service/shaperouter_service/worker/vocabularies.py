@@ -44,20 +44,23 @@ class Vocabularies:
             for known in (self._directories, self._searchable, self._constrained):
                 known.pop(model, None)
 
-    def stop_tokens(self, model: str, size: int, stop: Sequence[str]) -> StopTokens:
+    def stop_tokens(
+        self, model: str, size: int, stop: Sequence[str], *, continues_text: bool
+    ) -> StopTokens:
         """Finds the tokens that complete stop strings.
 
         Args:
             model: Name of the model.
             size: V of the model.
             stop: The stop strings, none of them empty.
+            continues_text: Whether the new text continues that of the prompt.
 
         Raises: InvalidRequestError: The model's tokenizer does not show which tokens do.
         """
         vocabulary = self._get(
             self._searchable, model, "options.stop", lambda tokenizer: tokenizer.vocabulary(size)
         )
-        return StopTokens(vocabulary, stop)
+        return StopTokens(vocabulary, stop, continues_text=continues_text)
 
     def constraint(
         self,

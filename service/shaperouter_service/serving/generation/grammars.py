@@ -16,17 +16,19 @@ from shaperouter_service.text import (
 
 
 async def grammar_of_options(
-    given: Given, tokenizer: ClientTokenizer
+    given: Given, tokenizer: ClientTokenizer, *, continues_text: bool
 ) -> tuple[str, list[Violation]]:
     """The grammar of a request's constraint, and what is wrong with it; takes up to a second.
 
     Args:
         given: Options that are valid by themselves, with at most one constraint.
         tokenizer: The model's tokenizer.
+        continues_text: Whether the new text continues that of the prompt.
     """
     for name in CONSTRAINTS & given.keys():
         try:
-            return await tokenizer.grammar(name, given[name]), []
+            grammar = await tokenizer.grammar(name, given[name], continues_text=continues_text)
+            return grammar, []
         except ConstraintError as error:
             violation = Violation(field=f"options.{name}{error.path}", description=str(error))
             return "", [violation]

@@ -62,6 +62,8 @@ class PreparedRequest:
         options: How to generate, with every default resolved.
         stop: Texts that end a sequence.
         grammar: What the text must follow; empty for any text.
+        context: Tokens of the prompt's end that the new text depends on; empty if it is a text of
+            its own, such as an answer to a conversation.
         echo: The prompt to begin sequences with; None for none.
         explain: Whether to return how the request was routed.
         message: How to read sequences as messages; None if they are only text.
@@ -73,6 +75,7 @@ class PreparedRequest:
     options: Resolved
     stop: Sequence[str]
     grammar: str
+    context: Sequence[int]
     echo: Delta | None
     explain: bool
     message: MessageRules | None
@@ -112,6 +115,7 @@ class PreparedRequest:
                     source_token_ids=self.source,
                     options=options,
                     grammar=self.grammar,
+                    continues_text=bool(self.context),
                     tokens_interval_seconds=0 if at_once else UNREAD_INTERVAL,
                 )
             )
@@ -170,13 +174,18 @@ async def prepare(
         )
     grammar = ""
     chat = request.chat
+    context: Sequence[int] = ()
     if tokenizer and not violations:
         if chat and message and chat.must_call:
             grammar, violations = await grammar_of_calls(chat, message, given, tokenizer)
             # The answer has only calls, even if the prompt has begun the reasoning.
             message = replace(message, in_reasoning=False)
         else:
-            grammar, violations = await grammar_of_options(given, tokenizer)
+            if chat is None:
+                context = tokenizer.context(prompt)
+            grammar, violations = await grammar_of_options(
+                given, tokenizer, continues_text=bool(context)
+            )
             if grammar and message:
                 # It has no marks: all of it is the text that the caller asked for.
                 message = MessageRules(format=MessageFormat())
@@ -189,6 +198,7 @@ async def prepare(
         options=resolved,
         stop=given.get("stop", ()),
         grammar=grammar,
+        context=context,
         echo=_echo(request, model, prompt, tokenizer) if given.get("echo") else None,
         explain=request.explain,
         message=message if request.reads_messages else None,

@@ -166,7 +166,9 @@ class GenerationService:
             SequenceWriter(
                 sequence,
                 # Without a tokenizer there are only token ids.
-                detokenizer=tokenizer.detokenizer() if tokenizer else Detokenizer(lambda _: ""),
+                detokenizer=tokenizer.detokenizer(prepared.context)
+                if tokenizer
+                else Detokenizer(lambda _: ""),
                 eos_token_ids=prepared.options["eos_token_ids"],
                 stop=prepared.stop,
                 echo=prepared.echo,

@@ -12,7 +12,7 @@ from shaperouter_service.generation.text_validation import (
     text_violations,
 )
 from shaperouter_service.inference.calls import InferenceRequest, Tensors
-from shaperouter_service.inference.limits import MAX_PADDED_TOKENS
+from shaperouter_service.inference.limits import MAX_PADDED_TOKENS, MAX_TEXTS
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.tensors.dtypes import DType
 from shaperouter_service.tensors.specs import CallSpec
@@ -95,6 +95,9 @@ def _decoded(name: str, array: "np.ndarray[Any, Any]") -> list[str]:
     if array.ndim not in (1, 2) or (array.ndim == 2 and array.shape[1] != 1) or not array.size:
         shape = "x".join(map(str, array.shape)) or "a single element"
         description = f"must have the shape n or nx1 with n of at least 1, got {shape}"
+        raise InvalidRequestError(Violation(field=field, description=description))
+    if array.size > MAX_TEXTS:
+        description = f"must have at most {MAX_TEXTS} texts, got {array.size}"
         raise InvalidRequestError(Violation(field=field, description=description))
     texts = []
     for index, value in enumerate(array.ravel().tolist()):

@@ -141,6 +141,7 @@ def test_both_texts_of_a_pair_become_lowercase(play: Play, encode: Encode) -> No
     [
         ({"text": texts(b"\xff")}, "inputs.text[0]", "must be UTF-8"),
         ({"text": texts()}, "inputs.text", "must have the shape n or nx1"),
+        ({"text": texts(*[""] * 8193)}, "inputs.text", "must have at most 8192 texts, got 8193"),
         ({"text": np.zeros(1, np.int32)}, "inputs.text", "must be BYTES, got INT32"),
         ({"text_pair": texts("a")}, "inputs.text", "is required"),
         (

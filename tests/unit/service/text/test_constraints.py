@@ -11,46 +11,22 @@ import jsonschema
 import numpy as np
 import pytest
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers
+from tokenizers import decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from harness.sentencepiece import with_byte_fallback
 from shaperouter_service.checkpoints.model_locations import parse_models
 from shaperouter_service.text import ConstraintError, Tokenizer, load_tokenizer
 from shaperouter_service.text.constraints import grammar_of
 
 CASES, NEW_TOKENS = 20, 40
 SPECIAL = ["<pad>", "</s>", "<unk>"]
-PIECES = ["▁", "▁a", "a", "b", "▁b", "ab", "▁ab", *(f"<0x{byte:02X}>" for byte in range(256))]
 
 
 def _loaded(directory: Path) -> Tokenizer:
     tokenizer = load_tokenizer(directory)
     assert tokenizer is not None
     return tokenizer
-
-
-def _with_bytes(directory: Path) -> Tokenizer:
-    """A tokenizer as Llama 2 has it, where bytes stand for characters without a token."""
-    vocabulary = {piece: token for token, piece in enumerate([*SPECIAL, *PIECES])}
-    made = tokenizers.Tokenizer(
-        models.BPE(vocabulary, [("a", "b")], byte_fallback=True, unk_token="<unk>")
-    )
-    made.normalizer = normalizers.Sequence(
-        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
-    )
-    made.decoder = decoders.Sequence(
-        [
-            decoders.Replace("▁", " "),
-            decoders.ByteFallback(),
-            decoders.Fuse(),
-            decoders.Strip(" ", 1, 0),
-        ]
-    )
-    made.add_special_tokens(SPECIAL)
-    PreTrainedTokenizerFast(
-        tokenizer_object=made, eos_token="</s>", pad_token="<pad>"
-    ).save_pretrained(directory)
-    return _loaded(directory)
 
 
 def _with_words(directory: Path) -> Tokenizer:
@@ -76,7 +52,7 @@ def kind(
     if request.param == "ByteLevel":
         return tokenizer
     if request.param == "ByteFallback":
-        return _with_bytes(tmp_path_factory.mktemp("tokenizer"))
+        return with_byte_fallback(tmp_path_factory.mktemp("tokenizer"))
     if request.param == "Metaspace":
         return _with_words(tmp_path_factory.mktemp("tokenizer"))
     (source,) = parse_models(["g2p"])

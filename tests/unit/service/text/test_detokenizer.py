@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shaperouter_service.text import Detokenizer, Tokenizer
+from shaperouter_service.text import Detokenizer, Tokenizer, context_of
+from shaperouter_service.text.detokenizer import MAX_HELD
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
@@ -121,3 +122,72 @@ def test_a_decoder_that_drops_the_first_space_loses_no_other(
 def test_a_space_after_a_token_without_text_is_kept(chunks: list[list[int]]) -> None:
     pieces = pieces_of(Detokenizer(decode_like_sentencepiece), chunks)
     assert "".join(pieces) == "Hello world"
+
+
+@given(
+    prompt=st.lists(st.integers(0, SPECIAL)).filter(decode_like_sentencepiece),
+    ids=st.lists(st.integers(0, SPECIAL)),
+    cuts=st.lists(st.integers(0, 20)),
+)
+def test_a_text_and_that_of_its_prompt_make_up_the_text_of_both(
+    prompt: list[int], ids: list[int], cuts: list[int]
+) -> None:
+    context = context_of(decode_like_sentencepiece, prompt)
+    detokenizer = Detokenizer(decode_like_sentencepiece, context)
+    pieces = pieces_of(detokenizer, chunked(ids, cuts))
+    both = decode_like_sentencepiece(prompt) + "".join(pieces)
+    assert both == decode_like_sentencepiece([*prompt, *ids])
+
+
+@pytest.mark.parametrize(
+    ("prompt", "context"),
+    [([], []), ([0, 1], [1]), ([0, SPECIAL], [0, SPECIAL]), ([SPECIAL] * 200, [])],
+    ids=["none", "a word", "a word and a special token", "special tokens"],
+)
+def test_the_context_is_the_end_of_the_prompt_that_has_text(
+    prompt: list[int], context: list[int]
+) -> None:
+    assert list(context_of(decode_like_sentencepiece, prompt)) == context
+
+
+def test_the_last_character_of_the_context_is_whole(tokenizer: Tokenizer, encode: Encode) -> None:
+    prompt = encode("a𝄞")
+    assert list(context_of(tokenizer.decode, prompt)) == list(prompt[-4:])
+    assert not context_of(tokenizer.decode, prompt[1:3])
+
+
+@pytest.mark.parametrize("text", [REPLACEMENT, "\N{MUSICAL SYMBOL G CLEF}"])
+def test_broken_bytes_come_out_while_more_follow(
+    tokenizer: Tokenizer, encode: Encode, text: str
+) -> None:
+    byte = encode(text)[0]
+    decoded: list[int] = []
+
+    def decode(ids: Sequence[int]) -> str:
+        decoded.append(len(ids))
+        return tokenizer.decode(ids)
+
+    pieces = pieces_of(Detokenizer(decode), [[byte]] * 10 * MAX_HELD)
+    assert "".join(pieces) == REPLACEMENT * 10 * MAX_HELD
+    assert max(decoded) <= 2 * (MAX_HELD + 1)
+
+
+def test_a_character_after_many_broken_bytes_is_whole(tokenizer: Tokenizer, encode: Encode) -> None:
+    broken, text = list(encode("𝄞")[:1]) * MAX_HELD, REPLACEMENT * MAX_HELD
+    for between in ("", "a"):
+        tokens = [*broken, *encode(between), *encode("𝄞")]
+        expected = text + between + "𝄞"
+        for chunks in ([[token] for token in tokens], [tokens[:-2], tokens[-2:]]):
+            assert "".join(pieces_of(tokenizer.detokenizer(), chunks)) == expected
+
+
+def test_tokens_without_text_are_not_decoded_for_ever() -> None:
+    decoded: list[int] = []
+
+    def decode(ids: Sequence[int]) -> str:
+        decoded.append(len(ids))
+        return decode_like_sentencepiece(ids)
+
+    pieces = pieces_of(Detokenizer(decode), [[0], *[[SPECIAL]] * 10 * MAX_HELD, [1]])
+    assert "".join(pieces) == "Hello world"
+    assert max(decoded) <= MAX_HELD + 2

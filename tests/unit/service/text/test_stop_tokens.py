@@ -81,7 +81,7 @@ def test_tokens_complete_a_stop_string_if_the_text_then_contains_it(kind: Tokeni
             text[begin : begin + rng.randint(1, 6)] or "a",
             rng.choice(["the c", "é", " ", "x"]),
         ]
-        tokens = StopTokens(vocabulary, stop)
+        tokens = StopTokens(vocabulary, stop, continues_text=False)
         before: list[int] = []
         while before != token_ids and not _in_text(kind, stop, before):
             completing = np.unpackbits(tokens.after(before), bitorder="little")[:size]
@@ -97,7 +97,7 @@ def test_tokens_complete_a_stop_string_if_the_text_then_contains_it(kind: Tokeni
 
 def test_tokens_beyond_the_vocabulary_of_the_model_are_left_out(tokenizer: Tokenizer) -> None:
     for size in (40, _size(tokenizer) + 33):
-        completing = StopTokens(tokenizer.vocabulary(size), ["!"]).after([])
+        completing = StopTokens(tokenizer.vocabulary(size), ["!"], continues_text=False).after([])
         assert len(completing) == -(-size // 8)
         (token,) = tokenizer.encode("!")
         assert completing[token // 8] == 1 << token % 8
@@ -106,7 +106,8 @@ def test_tokens_beyond_the_vocabulary_of_the_model_are_left_out(tokenizer: Token
 def test_the_longest_stop_strings_are_found(tokenizer: Tokenizer) -> None:
     stop = "a" * 255 + "b"
     ids = tokenizer.encode("a" * 300 + "b")
-    tokens = StopTokens(tokenizer.vocabulary(_size(tokenizer)), [stop, "b" * 256])
+    vocabulary = tokenizer.vocabulary(_size(tokenizer))
+    tokens = StopTokens(vocabulary, [stop, "b" * 256], continues_text=False)
     assert tokens.completed_by(ids)
     assert not tokens.completed_by(ids[:-1])
 
@@ -116,3 +117,13 @@ def test_a_decoder_that_changes_earlier_text_is_refused(tmp_path: Path) -> None:
     assert not tokenizer.is_concatenative
     with pytest.raises(ValueError, match="decoder WordPiece"):
         tokenizer.vocabulary(10)
+
+
+@pytest.mark.parametrize(("continues_text", "stops"), [(True, True), (False, False)])
+def test_only_a_text_that_continues_the_prompt_begins_with_a_space(
+    tmp_path: Path, continues_text: bool, stops: bool
+) -> None:
+    tokenizer = _saved(tmp_path, _words(decoders.Metaspace()))
+    vocabulary = tokenizer.vocabulary(_size(tokenizer))
+    tokens = StopTokens(vocabulary, [" cat"], continues_text=continues_text)
+    assert tokens.completed_by([tokenizer.token_ids["▁cat"]]) == stops

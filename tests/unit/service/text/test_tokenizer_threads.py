@@ -32,6 +32,11 @@ class HeldTokenizer:
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
         return [self.encode(word) for word in words]
 
+    def encode_texts(
+        self, texts: Sequence[str], pairs: Sequence[str] | None, max_tokens: int | None
+    ) -> list[list[int]]:
+        return self.encode_words(texts)
+
     def decode(self, token_ids: Sequence[int]) -> str:
         return str(token_ids)
 
@@ -79,6 +84,15 @@ def test_the_shortest_texts_are_tokenized_by_the_event_loop() -> None:
 def test_many_short_words_are_not_tokenized_by_the_event_loop() -> None:
     async def scenario(room: Room) -> None:
         assert await room.of("a").encode_words(["x"] * 100) == [[1]] * 100
+        assert threading.get_ident() not in room.tokenizer.threads
+
+    run(scenario)
+
+
+def test_many_empty_texts_are_not_tokenized_by_the_event_loop() -> None:
+    async def scenario(room: Room) -> None:
+        texts = [""] * SHORT_CHARACTERS
+        assert len(await room.of("a").encode_texts(texts, None, None)) == len(texts)
         assert threading.get_ident() not in room.tokenizer.threads
 
     run(scenario)
