@@ -1,7 +1,7 @@
 """Digests of models' files, which tell whether two workers have loaded the same model."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -30,18 +30,27 @@ def model_digest(path: Path) -> str:
     Raises:
         StartupError: A file cannot be read.
     """
-    root = path if path.is_dir() else path.parent
-    files = sorted(_files(path), key=lambda file: file.relative_to(root).as_posix())
+    files = model_files(path)
     try:
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="digest") as threads:
-            digests = list(threads.map(_file_digest, files))
+            digests = list(threads.map(_file_digest, (file for _, file in files)))
     except OSError as error:
         raise StartupError(f"{error.filename}: cannot be read: {error.strerror}") from error
     whole = hashlib.sha256()
-    for file, digest in zip(files, digests, strict=True):
+    for (name, _), digest in zip(files, digests, strict=True):
         # Names cannot contain NUL, and digests have one length.
-        whole.update(file.relative_to(root).as_posix().encode() + b"\0" + digest)
+        whole.update(name.encode() + b"\0" + digest)
     return whole.hexdigest()
+
+
+def model_files(path: Path) -> Sequence[tuple[str, Path]]:
+    """The files that a model is loaded from, with their names below it, in order.
+
+    Args:
+        path: See `model_digest`.
+    """
+    root = path if path.is_dir() else path.parent
+    return sorted((file.relative_to(root).as_posix(), file) for file in _files(path))
 
 
 def _files(path: Path) -> Iterator[Path]:

@@ -20,6 +20,11 @@ def record_directory(cache: Path) -> Path:
     return cache / "traffic"
 
 
+def digests_directory(cache: Path) -> Path:
+    """The directory of the digests of models, inside a compile cache."""
+    return cache / "digests"
+
+
 def danger(status: os.stat_result) -> str | None:
     """Why a directory may contain code of other users; None if it cannot.
 

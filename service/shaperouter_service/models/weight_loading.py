@@ -1,7 +1,9 @@
 """Loading the weights of a model of any kind, at once or beside other work."""
 
 import sys
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +16,9 @@ from shaperouter_service.models.weight_memory import Layout, WeightMemory, varia
 from shaperouter_service.models.weights import DeviceKind, Weights
 
 log = structlog.get_logger(__name__)
+
+# Weights that are packed at the same time. Each may be in memory once more, as a converted copy.
+PACKERS = 2
 
 # Names shown when a checkpoint has unused tensors; a classifier has a few, another model hundreds.
 MAX_UNUSED_SHOWN = 5
@@ -90,30 +95,36 @@ def load_weights(
         if packed:
             memory.reserve(weight, array)
 
-    def read(use: Callable[[str, np.ndarray], None]) -> None:
+    def read() -> Iterator[tuple[str, np.ndarray]]:
         # The progress bar is drawn only on a terminal.
         with tqdm(
             desc=name, unit="B", unit_scale=True, leave=False, disable=None, file=sys.stderr
         ) as progress:
             values = Checkpoint(checkpoint.directory, on_read=progress.update)
             progress.total = values.file_bytes
-            for weight, array in read_weights(values, numpy_dtype):
-                use(weight, array)
+            yield from read_weights(values, numpy_dtype)
 
     if packed:
         weights = memory.weights(device)
-        start_reading(lambda: read(memory.fill))
+        start_reading(lambda: _fill(memory, read()))
     else:
-        variables: dict[str, tf.Variable] = {}
-
-        def hold(weight: str, array: np.ndarray) -> None:
-            variables[weight] = variable(weight, array)
-
-        read(hold)
+        variables = {weight: variable(weight, array) for weight, array in read()}
         weights = Weights(variables, device)
     return LoadedWeights(
         weights=weights, dtype=computing_dtype, weight_dtype=dtype, parameters=parameters
     )
+
+
+def _fill(memory: WeightMemory, arrays: Iterable[tuple[str, np.ndarray]]) -> None:
+    """Packs weights in threads while further ones are read."""
+    with ThreadPoolExecutor(PACKERS, thread_name_prefix="pack") as packers:
+        packing: deque[Future[None]] = deque()
+        for weight, array in arrays:
+            if len(packing) == PACKERS:
+                packing.popleft().result()
+            packing.append(packers.submit(memory.fill, weight, array))
+        for packed in packing:
+            packed.result()
 
 
 def warn_of_unused(model: str, tensors: list[str]) -> None:

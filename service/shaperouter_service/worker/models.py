@@ -8,11 +8,12 @@ from typing import NamedTuple
 
 import structlog
 
-from shaperouter_service.checkpoints.digest import model_digest
+from shaperouter_service.checkpoints.digest_cache import DigestCache
 from shaperouter_service.checkpoints.functions import is_function
 from shaperouter_service.checkpoints.model_files import read_json
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.compile_cache import CompileCache, Section
+from shaperouter_service.compile_cache.directory import digests_directory
 from shaperouter_service.decoding import enter_thread, prepare_caches
 from shaperouter_service.functions.loading import check_compiles, load_function
 from shaperouter_service.graphs import cache_key, call_cache_key
@@ -158,6 +159,7 @@ def _load_models(
 
         reading.append(reader.submit(prepared))
 
+    digests = DigestCache(digests_directory(compile_cache.directory) if compile_cache else None)
     packed = kernels is not None
     dtype = resolve_dtype(config.dtype, packed=packed)
     cache_dtype = resolve_cache_dtype(config.kv_cache_dtype, dtype, packed=packed)
@@ -173,7 +175,7 @@ def _load_models(
         )
         if called is not None:
             check_no_draft(name, config.drafts, called.model.kind)
-            digesting[name] = reader.submit(model_digest, directory)
+            digesting[name] = reader.submit(digests.digest, directory)
             call_models[name] = called.model
             if called.section is not None:
                 sections[name] = called.section
@@ -206,7 +208,7 @@ def _load_models(
             draft=draft,
         )
         # Read after the weights, whose files are then in memory.
-        digesting[name] = reader.submit(model_digest, directory)
+        digesting[name] = reader.submit(digests.digest, directory)
         prepare_caches(model)
         models[name] = model
         ladders[name] = make_ladders(
