@@ -47,18 +47,20 @@ def _often_switched() -> Iterator[None]:
 @pytest.mark.usefixtures("_often_switched")
 def test_each_snapshot_describes_whole_models_while_some_come_and_go(bench: Bench) -> None:
     ended = threading.Event()
+    seen: set[tuple[str, ...]] = set()
 
     def change() -> None:
         try:
             for _ in range(5):
                 load(bench)
+                # A load and its end may pass between two snapshots.
+                wait_until(lambda: (SERVED, COMING) in seen)
                 bench.engine.unload(COMING)
         finally:
             ended.set()
 
     changing = threading.Thread(target=change)
     changing.start()
-    seen = set()
     while not ended.is_set():
         models = bench.engine.snapshot("worker-0", "1").models
         seen.add(tuple(model.name for model in models))
