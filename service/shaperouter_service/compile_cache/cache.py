@@ -65,6 +65,7 @@ class CompileCache:
         directory: Path of the directory.
         max_bytes: Maximum size; above it, the least valuable graphs are removed.
         writable: Whether graphs can be written.
+        disk: Runs operations on its files.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class CompileCache:
         self.directory = directory
         self.max_bytes = max_bytes
         self.writable = writable
-        self._disk = disk or Disk()
+        self.disk = disk or Disk()
         self._evicting = threading.Lock()
         self._failed = False
 
@@ -147,7 +148,7 @@ class CompileCache:
         return Section(
             self.directory / key.name,
             key,
-            disk=self._disk,
+            disk=self.disk,
             writable=self.writable,
             on_written=self.evict,
             on_failure=self._fail,
@@ -167,7 +168,7 @@ class CompileCache:
         Considers sections with the same label. Empty if there is none, or if the key has a section.
         """
         try:
-            return self._disk.run(lambda: self._changed_parts(key))
+            return self.disk.run(lambda: self._changed_parts(key))
         except FAILURES:
             return []
 
@@ -230,7 +231,7 @@ class CompileCache:
         if self._evicting.acquire(blocking=False):
             try:
                 with contextlib.suppress(*FAILURES):
-                    self._disk.run(self._evict)
+                    self.disk.run(self._evict)
             finally:
                 self._evicting.release()
 

@@ -84,13 +84,10 @@ def context_of(decode: Decode, prompt: Sequence[int]) -> Sequence[int]:
     Returns:
         Tokens of the prompt's end; empty if it has no text there, or ends within a character.
     """
-    size = 1
-    while True:
+    for size in range(1, min(len(prompt), MAX_CONTEXT) + 1):
         tail = prompt[-size:]
         text = decode(tail)
-        # With few tokens, it may be the end of a character.
+        # It may be the end of a character, or of several that are decoded together.
         if text and not text.endswith(REPLACEMENT):
             return tail
-        if size >= min(len(prompt), MAX_CONTEXT):
-            return ()
-        size *= 2
+    return ()

@@ -13,7 +13,6 @@ from shaperouter_service.checkpoints.functions import is_function
 from shaperouter_service.checkpoints.model_files import read_json
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.compile_cache import CompileCache, Section
-from shaperouter_service.compile_cache.directory import digests_directory
 from shaperouter_service.decoding import enter_thread, prepare_caches
 from shaperouter_service.functions.loading import check_compiles, load_function
 from shaperouter_service.graphs import cache_key, call_cache_key
@@ -159,7 +158,7 @@ def _load_models(
 
         reading.append(reader.submit(prepared))
 
-    digests = DigestCache(digests_directory(compile_cache.directory) if compile_cache else None)
+    digests = DigestCache(compile_cache)
     packed = kernels is not None
     dtype = resolve_dtype(config.dtype, packed=packed)
     cache_dtype = resolve_cache_dtype(config.kv_cache_dtype, dtype, packed=packed)

@@ -192,8 +192,8 @@ class Run:
 
     @property
     def is_to_be_read(self) -> bool:
-        """Whether it has a slot, and its source or prompt must still be read."""
-        return self.phase in (Phase.ENCODE, Phase.PREFILL)
+        """Whether it has a slot, and its source, prompt or transcript must still be read."""
+        return self.phase in (Phase.ENCODE, Phase.PREFILL, Phase.ALIGN)
 
     @property
     def read_tokens(self) -> int:

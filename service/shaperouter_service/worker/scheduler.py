@@ -92,7 +92,7 @@ class LaneScheduler:
         covers: Chooses graphs.
         reader: Reads for the runs.
         encoded: Encoded sources of the model, which its lanes share.
-        owed_seconds: Device time that running streams get before the next prompt is read.
+        owed_seconds: Device time that running streams are owed for the prompts read meanwhile.
         decode_padding_tokens: Tokens of padding decoded since the start, one per row and step.
         proposed_tokens: Numbers of proposals checked since the start; see `decoding.speculation`.
         accepted_tokens: Numbers of these that were accepted.
@@ -332,6 +332,7 @@ class LaneScheduler:
 
     def decode(self, runs: Sequence[Run]) -> bool:
         """Decodes a chunk of the runs that ready graphs cover; returns whether there were any."""
+        prompts_wait = any(run.is_to_be_read for run in runs)
         only_read = [run for run in in_phase(runs, Phase.DECODE) if run.max_new_tokens == 0]
         for run in only_read:
             run.timings.first_token = time.monotonic()
@@ -341,7 +342,6 @@ class LaneScheduler:
             return bool(only_read)
         asked = self.covers.tight_decode(runs)
         self._recorder.record_request(asked)
-        prompts_wait = any(run.is_to_be_read for run in self._runs)
         owed = self.owed_seconds if prompts_wait else CHUNK_SECONDS
         self._turn_seconds = min(CHUNK_SECONDS, owed)
         rest = runs
@@ -390,7 +390,10 @@ class LaneScheduler:
             self.covers.record_missed_savings(asked, graph, now - started, share=share, steps=made)
             used = sum(run.num_beams for run in runs)
             self.decode_padding_tokens += (program.rows * self.beams - used) * made
-        self.owed_seconds = max(0.0, self.owed_seconds - (now - began))
+        # A step for the first tokens of runs with a source is no part of what streams are owed. The
+        # first tokens of other runs take little time, and longer turns would cost more.
+        if fresh or any(run.generated for run in advanced):
+            self.owed_seconds = max(0.0, self.owed_seconds - (now - began))
         for run in advanced:
             run.use(asked, graph.signature, device_seconds)
             self._adjust(run, batch, decoded)

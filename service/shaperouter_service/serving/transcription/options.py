@@ -86,8 +86,9 @@ def special_token_violations(
         token_text: Gives the text of a token.
     """
     for token in initial_prompt:
-        if token >= tokens.end:
-            description = f"must have no special tokens, got {token_text(token)}"
+        text = token_text(token) if token >= tokens.end else ""
+        if text.startswith("<|") and text.endswith("|>"):
+            description = f"must have no special tokens, got {text}"
             yield Violation(field="options.initial_prompt", description=description)
             return
 

@@ -11,6 +11,7 @@ import pytest
 from shaperouter_service.checkpoints import digest_cache
 from shaperouter_service.checkpoints.digest import model_digest
 from shaperouter_service.checkpoints.digest_cache import DigestCache
+from shaperouter_service.compile_cache import CompileCache
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cache(tmp_path: Path) -> DigestCache:
-    return DigestCache(tmp_path / "digests")
+    return DigestCache(CompileCache(tmp_path, max_bytes=2**20))
 
 
 @pytest.fixture
@@ -119,6 +120,8 @@ def test_digests_are_found_without_a_directory_for_them(
     model: Path, read: list[Path], tmp_path: Path, directory: str | None
 ) -> None:
     (tmp_path / "file").touch()
-    cache = DigestCache(None if directory is None else tmp_path / directory)
+    cache = DigestCache(
+        None if directory is None else CompileCache(tmp_path / directory, max_bytes=2**20)
+    )
     assert cache.digest(model) == cache.digest(model) == model_digest(model)
     assert len(read) == 2

@@ -61,9 +61,9 @@ def test_defaults_are_those_of_openai_whisper() -> None:
 
 @pytest.mark.parametrize("special", [TOKENS.end, TOKENS.start, TOKENS.first_timestamp + 1])
 def test_an_initial_prompt_with_a_special_token_is_refused(special: int) -> None:
-    (violation,) = special_token_violations([1, special, 2], TOKENS, lambda token: f"<{token}>")
+    (violation,) = special_token_violations([1, special, 2], TOKENS, lambda token: f"<|{token}|>")
     assert violation.field == "options.initial_prompt"
-    assert violation.description == f"must have no special tokens, got <{special}>"
+    assert violation.description == f"must have no special tokens, got <|{special}|>"
 
 
 def test_an_initial_prompt_of_text_is_no_violation() -> None:

@@ -2,11 +2,13 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.sentencepiece import with_byte_fallback
 from shaperouter_service.text import Detokenizer, Tokenizer, context_of
 from shaperouter_service.text.detokenizer import MAX_HELD
 
@@ -154,6 +156,15 @@ def test_the_last_character_of_the_context_is_whole(tokenizer: Tokenizer, encode
     prompt = encode("a𝄞")
     assert list(context_of(tokenizer.decode, prompt)) == list(prompt[-4:])
     assert not context_of(tokenizer.decode, prompt[1:3])
+
+
+def test_the_context_is_found_after_characters_of_bytes(tmp_path: Path) -> None:
+    llama = with_byte_fallback(tmp_path)
+    # Such decoders show all bytes in a row as broken if the first one is within a character.
+    for count in range(1, 10):
+        prompt = llama.encode("ab" + "ក" * count)
+        context = context_of(llama.decode, prompt)
+        assert llama.detokenizer(context).push([llama.token_ids["▁a"]]) == " a"
 
 
 @pytest.mark.parametrize("text", [REPLACEMENT, "\N{MUSICAL SYMBOL G CLEF}"])
