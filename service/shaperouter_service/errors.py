@@ -49,7 +49,7 @@ SHORTEST_RETRY = 0.1
 # Maximum violations in an error's message; its details contain more. Both share a header of 8 KB.
 MAX_VIOLATIONS_SHOWN = 8
 
-# What callers are told of a defect, whose details are for the log alone.
+# Callers get this text when the service has a defect. Only the log has the details.
 DEFECT = "internal error; see the service's log"
 
 # Characters of a list of names in a message.

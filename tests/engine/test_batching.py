@@ -219,36 +219,30 @@ def _kinds(calls: list[Call]) -> list[GraphKind]:
 PIECE_READ, CHUNK = GraphKind.PREFILL, GraphKind.DECODE
 
 
-def test_streams_get_their_chunks_between_the_pieces_of_a_prompt(
-    bench: Bench, lane: LaneScheduler, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("turn", "expected"),
+    [(1e-10, [*[PIECE_READ, CHUNK] * 3, PIECE_READ]), (scheduler.TURN_SECONDS, [PIECE_READ] * 4)],
+    ids=["owed a turn after each piece", "owed none"],
+)
+def test_streams_get_chunks_between_pieces_of_a_prompt_once_they_are_owed_a_turn(
+    bench: Bench,
+    lane: LaneScheduler,
+    monkeypatch: pytest.MonkeyPatch,
+    turn: float,
+    expected: list[GraphKind],
 ) -> None:
     requests = [
         {"prompt": [5], "max_new_tokens": 120},
         {"prompt": _prompt(120), "max_new_tokens": 4},
     ]
     alone = _alone(bench, *requests)
-    # One chunk takes longer than a piece, which takes hardly any time here.
+    # Pieces take hardly any time here, and one chunk takes longer.
     _price_reads(monkeypatch, lane, seconds=1e-9)
-    monkeypatch.setattr(scheduler, "TURN_SECONDS", 1e-10)
+    monkeypatch.setattr(scheduler, "TURN_SECONDS", turn)
     calls = record_calls(monkeypatch)
     stream, late = _together(bench, lane, *requests)
     assert _finish([stream, late]) == alone
-    assert _kinds(_while_read(calls, late)) == [*[PIECE_READ, CHUNK] * 3, PIECE_READ]
-
-
-def test_streams_wait_until_they_are_owed_a_turn(
-    bench: Bench, lane: LaneScheduler, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    requests = [
-        {"prompt": [5], "max_new_tokens": 120},
-        {"prompt": _prompt(120), "max_new_tokens": 4},
-    ]
-    alone = _alone(bench, *requests)
-    _price_reads(monkeypatch, lane, seconds=1e-9)
-    calls = record_calls(monkeypatch)
-    stream, late = _together(bench, lane, *requests)
-    assert _finish([stream, late]) == alone
-    assert _kinds(_while_read(calls, late)) == [PIECE_READ] * 4
+    assert _kinds(_while_read(calls, late)) == expected
 
 
 def test_first_tokens_do_not_wait_for_the_prompts_of_others(

@@ -38,15 +38,15 @@ from shaperouter import (
 ENDS = ("stopping: waiting for running requests", "worker draining", "stopped")
 MODEL = f"--model=endless={GOLDENS / 'gpt2-untied'}"
 
-# A worker that takes an hour to load its models.
+# A worker whose models are never loaded: it must be stopped meanwhile.
 LOADING = """
-import time
+import threading
 from shaperouter_service.cli import main
 from shaperouter_service.roles import worker
 
 def load(*_):
     print("loading", flush=True)
-    time.sleep(3600)
+    threading.Event().wait()
 
 worker._make_engine = load
 main()

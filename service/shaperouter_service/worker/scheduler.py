@@ -390,8 +390,8 @@ class LaneScheduler:
             self.covers.record_missed_savings(asked, graph, now - started, share=share, steps=made)
             used = sum(run.num_beams for run in runs)
             self.decode_padding_tokens += (program.rows * self.beams - used) * made
-        # A step for the first tokens of runs with a source is no part of what streams are owed. The
-        # first tokens of other runs take little time, and longer turns would cost more.
+        # Streams do not pay for the first step of runs with a source, which takes as long as any
+        # other. They pay for first tokens of other runs, which take little time.
         if fresh or any(run.generated for run in advanced):
             self.owed_seconds = max(0.0, self.owed_seconds - (now - began))
         for run in advanced:

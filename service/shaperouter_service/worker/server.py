@@ -70,7 +70,7 @@ class Changes:
         """Yields at once and after changes; see `WATCH_INTERVAL` and `HEARTBEAT`.
 
         Args:
-            until_closed: Whether `close` ends it; else it goes on until the caller leaves.
+            until_closed: Whether to stop after `close`. Otherwise it stops when the caller does.
         """
         event = asyncio.Event()
         self._watchers.add(event)
