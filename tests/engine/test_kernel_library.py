@@ -12,11 +12,13 @@ import tensorflow as tf
 from harness.engine import GOLDENS, Bench, Golden, assert_equals, few_rungs, last_logits
 from harness.kernels import compiled
 from shaperouter_service import kernels
+from shaperouter_service.checkpoints.number_types import DType
 from shaperouter_service.errors import StartupError
 from shaperouter_service.kernels import KernelsUnavailableError, library, selection
 from shaperouter_service.kernels.library import DIGEST_SUFFIX, LIBRARY, digest, register
 from shaperouter_service.kernels.selfcheck import attention, require, text_attention, unpack
 from shaperouter_service.models import load_model
+from shaperouter_service.system.populated_memory import PopulatedMemory
 
 pytestmark = pytest.mark.usefixtures("native_kernels")
 
@@ -157,6 +159,18 @@ def test_weights_of_fewer_bits_are_served_and_reported(name: str, dtype: str) ->
     full = load_model(name, golden.directory, "float32", packed=True)
     assert message.weight_bytes < full.weight_bytes
     assert message.parameters == full.parameters
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "int4"])
+def test_weights_in_populated_memory_are_the_same(dtype: DType) -> None:
+    directory = GOLDENS / "gpt2-untied"
+    expected = load_model("m", directory, dtype, packed=True).weights
+    for size in (2**12, 2**24):  # too little for all of them, and more than enough
+        memory = PopulatedMemory(size)
+        found = load_model("m", directory, dtype, packed=True, populated=memory).weights
+        assert memory.take(2**12) is None
+        for name, weight in expected.items():
+            np.testing.assert_array_equal(found[name].numpy(), weight.numpy())
 
 
 @pytest.mark.parametrize("name", ONE_OF_EACH_KIND)

@@ -64,6 +64,13 @@ def test_models_share_the_memory() -> None:
         require_memory({"a": one, "b": one}, available=WORKER_BYTES + 19 * 10**8)
 
 
+def test_memory_that_weights_hold_already_is_not_needed_again() -> None:
+    model = MemoryNeed(weights=10**9, position=1, positions=512, max_length=512, slots=1)
+    require_memory({"m": model}, available=WORKER_BYTES + 10**8, held=10**9)
+    with pytest.raises(StartupError, match=r"2\.0 GB of memory, but 1\.6 GB are available"):
+        require_memory({"m": model}, available=WORKER_BYTES + 10**8, held=5 * 10**8)
+
+
 def test_memory_for_prefixes_is_needed_only_by_models_without_an_encoder() -> None:
     decoder, encoder = need("llama"), need("t5-tied")
     available = WORKER_BYTES + 10**8

@@ -128,6 +128,11 @@ def read_json_list(path: Path) -> list[Any]:
     return content
 
 
+def safetensors_files(directory: Path) -> list[Path]:
+    """The files with a checkpoint's weights; see `weight_files`."""
+    return weight_files(directory, "model.safetensors", "model.safetensors.index.json")
+
+
 def weight_files(directory: Path, whole: str, index: str) -> list[Path]:
     """The files with a checkpoint's weights: one, or the shards that an index names.
 

@@ -10,12 +10,9 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from shaperouter_service.checkpoints.model_files import read_json, weight_files
+from shaperouter_service.checkpoints.model_files import read_json, safetensors_files
 from shaperouter_service.errors import StartupError
 from shaperouter_service.kernels import aligned
-
-WEIGHTS = "model.safetensors"
-WEIGHTS_INDEX = "model.safetensors.index.json"
 
 # Types of weights that can be read, with NumPy's names; integers would need scales. NumPy knows
 # bfloat16 through ml_dtypes, which TensorFlow imports.
@@ -89,7 +86,7 @@ class Checkpoint:
         )
         self._tensors: dict[str, _Tensor] = {}
         self.file_bytes = 0
-        for path in weight_files(directory, WEIGHTS, WEIGHTS_INDEX):
+        for path in safetensors_files(directory):
             self._tensors |= _tensors(path)
             self.file_bytes += path.stat().st_size
         self.names: Collection[str] = self._tensors.keys()

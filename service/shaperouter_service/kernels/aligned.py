@@ -5,16 +5,28 @@ from typing import Any
 
 import numpy as np
 
+from shaperouter_service.system.populated_memory import PopulatedMemory
+
 # Alignment of addresses in bytes, as in TensorFlow's own allocator.
 ALIGNMENT = 64
 
 
-def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    """Allocates an array at an address that lets TensorFlow and XLA use its memory directly."""
+def aligned(
+    shape: tuple[int, ...], dtype: np.dtype[Any], memory: PopulatedMemory | None = None
+) -> np.ndarray:
+    """Allocates an array at an address that lets TensorFlow and XLA use its memory directly.
+
+    Args:
+        shape: Its shape.
+        dtype: Type of its elements.
+        memory: Memory to take it from while there is enough; None for new memory.
+    """
     size = math.prod(shape) * dtype.itemsize
-    memory = np.empty(size + ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT
-    return memory[start : start + size].view(dtype).reshape(shape)
+    content = None if memory is None else memory.take(size + ALIGNMENT)
+    if content is None:
+        content = np.empty(size + ALIGNMENT, np.uint8)
+    start = -content.ctypes.data % ALIGNMENT
+    return content[start : start + size].view(dtype).reshape(shape)
 
 
 def as_aligned(array: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from shaperouter_service.kernels.aligned import aligned
+from shaperouter_service.system.populated_memory import PopulatedMemory
 
 # Columns of a panel, inputs of one product of bfloat16 and of bytes, and inputs of a row that share
 # a factor when the row is rounded to bytes; the same as in native/product.h.
@@ -49,29 +50,37 @@ class Panels:
     shape: tuple[int, int]
 
     @classmethod
-    def empty(cls, shape: tuple[int, int], dtype: np.dtype[Any], layers: int | None = None) -> Self:
+    def empty(
+        cls,
+        shape: tuple[int, int],
+        dtype: np.dtype[Any],
+        layers: int | None = None,
+        memory: PopulatedMemory | None = None,
+    ) -> Self:
         """Allocates uninitialized memory for a packed matrix, or for a stack of packed matrices.
 
         Args:
             shape: [I, O].
             dtype: Type of the weights: float32, bfloat16, int8 or `INT4`.
             layers: L, the number of matrices in the stack; None for one matrix.
+            memory: See `aligned`.
         """
         inputs, columns = shape
         stack = () if layers is None else (layers,)
         count = math.ceil(columns / PANEL_COLUMNS)
         if dtype == INT4:
             blocks = math.ceil(inputs / BLOCK)
-            values = aligned((*stack, count, blocks, BLOCK_LINES, LINE), np.dtype(np.uint8))
+            values = aligned((*stack, count, blocks, BLOCK_LINES, LINE), np.dtype(np.uint8), memory)
             return cls(values=values, scales=None, shape=shape)
         if dtype == np.float32:
-            values = aligned((*stack, count, inputs, PANEL_COLUMNS), dtype)
+            values = aligned((*stack, count, inputs, PANEL_COLUMNS), dtype, memory)
             return cls(values=values, scales=None, shape=shape)
+        side_by_side = QUAD if dtype == np.int8 else PAIR
+        steps = math.ceil(inputs / side_by_side)
+        values = aligned((*stack, count, steps, PANEL_COLUMNS, side_by_side), dtype, memory)
         if dtype != np.int8:
-            values = aligned((*stack, count, math.ceil(inputs / PAIR), PANEL_COLUMNS, PAIR), dtype)
             return cls(values=values, scales=None, shape=shape)
-        values = aligned((*stack, count, math.ceil(inputs / QUAD), PANEL_COLUMNS, QUAD), dtype)
-        scales = aligned((*stack, columns), np.dtype(np.float32))
+        scales = aligned((*stack, columns), np.dtype(np.float32), memory)
         return cls(values=values, scales=scales, shape=shape)
 
     def layer(self, index: int) -> Self:

@@ -5,12 +5,12 @@ R rows, B beams, S source length, H heads, D head size, E width, T cache length,
 V vocabulary, L layers.
 """
 
+from shaperouter_service.checkpoints.number_types import DType
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.models.defaults import read_decoder_start, read_default_options
 from shaperouter_service.models.family import EncoderDecoder, Family
 from shaperouter_service.models.loading import (
     NARROW_CACHES,
-    DType,
     Model,
     load_model,
     read_draft,

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import tensorflow as tf
 
+from shaperouter_service.checkpoints.number_types import NUMBER_BYTES, DType
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.errors import StartupError
 from shaperouter_service.models.bart import Bart, MBart
@@ -37,6 +38,7 @@ from shaperouter_service.models.weight_loading import (
 from shaperouter_service.models.weight_memory import packed_type
 from shaperouter_service.models.weights import DeviceKind, Role, Weights
 from shaperouter_service.models.whisper import Whisper
+from shaperouter_service.system.populated_memory import PopulatedMemory
 
 FAMILIES: Mapping[str, type[Family]] = {
     family.name: family
@@ -64,13 +66,10 @@ FAMILIES: Mapping[str, type[Family]] = {
     )
 }
 
-DType = Literal["float32", "bfloat16", "int8", "int4"]
 # Type of caches that hold the bits of bfloat16 numbers.
 NARROW_CACHES = tf.uint16
 # Types that only the native kernels compute with.
 _PACKED_DTYPES: Sequence[DType] = ("int8", "int4")
-# Bytes of a number; those of four bits are with their scales.
-_SIZES: Mapping[DType, float] = {"float32": 4, "bfloat16": 2, "int8": 1, "int4": 0.5 + 2 / 32}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,7 +265,7 @@ def weight_bytes(checkpoint: Checkpoint, part: Part, dtype: DType, *, packed: bo
             held = "float32"
         elif packed:
             held = packed_type(tf.as_dtype(dtype), role).name
-        size += array.size * _SIZES[held]
+        size += array.size * NUMBER_BYTES[held]
     return math.ceil(size)
 
 
@@ -285,6 +284,7 @@ def load_model(
     max_length: int | None = None,
     start_reading: StartReading = read_now,
     draft: Path | None = None,
+    populated: PopulatedMemory | None = None,
 ) -> Model:
     """Reads a checkpoint onto the device.
 
@@ -299,6 +299,7 @@ def load_model(
         max_length: Limit of the tokens of a sequence; None for as many as the model has.
         start_reading: When packed weights are read; see `load_weights`.
         draft: Directory of its draft model; None for none. Needs `packed`.
+        populated: Memory to use first for the weights, but not for those of the draft model.
 
     Raises:
         StartupError: A directory lacks a file or a tensor, a tensor has a wrong shape, a value of
@@ -317,6 +318,7 @@ def load_model(
         tf.as_dtype(dtype),
         packed=packed,
         start_reading=start_reading,
+        populated=populated,
     )
     warn_of_unused(name, unused_tensors(checkpoint, family))
     weights, sizes = loaded.weights, loaded.sizes

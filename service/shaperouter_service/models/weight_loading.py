@@ -14,6 +14,7 @@ from tqdm import tqdm
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.models.weight_memory import Layout, WeightMemory, variable
 from shaperouter_service.models.weights import DeviceKind, Weights
+from shaperouter_service.system.populated_memory import PopulatedMemory
 
 log = structlog.get_logger(__name__)
 
@@ -68,6 +69,7 @@ def load_weights(
     *,
     packed: bool,
     start_reading: StartReading,
+    populated: PopulatedMemory | None = None,
 ) -> LoadedWeights:
     """Loads the weights of a checkpoint onto the device.
 
@@ -81,6 +83,7 @@ def load_weights(
         packed: Pack matrices for the native kernels.
         start_reading: Gets what reads the values if they are packed. Until that has ended, the
             variables have their memory but arbitrary values.
+        populated: Memory to use first if they are packed.
 
     Raises:
         StartupError: A tensor is missing or has a wrong shape or type.
@@ -88,12 +91,14 @@ def load_weights(
     computing_dtype = tf.float32 if packed else dtype
     numpy_dtype = np.dtype(computing_dtype.as_numpy_dtype)
     device = DeviceKind.present()
-    memory = WeightMemory(layout, dtype)
+    memory = WeightMemory(layout, dtype, populated)
     parameters = 0
     for weight, array in read_weights(checkpoint, numpy_dtype):
         parameters += array.size
         if packed:
             memory.reserve(weight, array)
+    if populated is not None:
+        populated.free_rest()
 
     def read() -> Iterator[tuple[str, np.ndarray]]:
         # The progress bar is drawn only on a terminal.

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from shaperouter_service.kernels import Panels, aligned, as_aligned
 from shaperouter_service.models.weights import DeviceKind, Role, Weights
+from shaperouter_service.system.populated_memory import PopulatedMemory
 
 
 class Layout(Protocol):
@@ -53,15 +54,19 @@ class WeightMemory:
     time to its final place, so loading takes little more memory than the result.
     """
 
-    def __init__(self, layout: Layout, packed_dtype: tf.DType) -> None:
+    def __init__(
+        self, layout: Layout, packed_dtype: tf.DType, memory: PopulatedMemory | None = None
+    ) -> None:
         """Prepares for the weights of a model.
 
         Args:
             layout: Its stacks and roles; a family.
             packed_dtype: Type to pack matrices in; see `packed_type`.
+            memory: Memory to use first; None for new memory.
         """
         self._layout = layout
         self._dtype = packed_dtype
+        self._memory = memory
         stacks = "|".join(map(re.escape, layout.stacks))
         self._of_layer = re.compile(rf"({stacks})\.(\d+)\.(.+)")
         self._arrays: dict[str, np.ndarray] = {}
@@ -75,10 +80,10 @@ class WeightMemory:
         if array.ndim == 2 and self._role(name) is not Role.UNPACKED:
             shape = self._matrix(name, array).shape
             dtype = np.dtype(packed_type(self._dtype, self._role(name)).as_numpy_dtype)
-            self._panels[place.name] = Panels.empty(shape, dtype, place.layers)
+            self._panels[place.name] = Panels.empty(shape, dtype, place.layers, self._memory)
         else:
             stack = () if place.layers is None else (place.layers,)
-            self._arrays[place.name] = aligned((*stack, *array.shape), array.dtype)
+            self._arrays[place.name] = aligned((*stack, *array.shape), array.dtype, self._memory)
 
     def weights(self, device: DeviceKind) -> Weights:
         """The reserved weights; their variables have the values that `fill` has written."""

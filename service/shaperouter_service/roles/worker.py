@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -22,6 +22,7 @@ from shaperouter_service.rpc.tls import ServerTls
 from shaperouter_service.rpc.unix_sockets import claimed
 from shaperouter_service.system.background import in_background
 from shaperouter_service.system.drain import Drain
+from shaperouter_service.system.populated_memory import PopulatedMemory
 from shaperouter_service.system.process import EXIT_DEFECT, exit_with_parent, prepare_process
 from shaperouter_service.system.sizes import format_size
 from shaperouter_service.telemetry.metrics_server import make_registry, serve_metrics
@@ -59,6 +60,7 @@ class WorkerConfig:
         exit_with_parent: Exit when standard input, a pipe from the parent, is closed.
         health_listen: Address of the health server; None means no such server.
         tls: TLS settings of the gRPC server; None means plain text.
+        prefetched: Memory for the weights of models, by name; see `prefetch_weights`.
     """
 
     name: str
@@ -72,6 +74,7 @@ class WorkerConfig:
     signature_histograms: bool = True
     health_listen: str | None = None
     tls: ServerTls | None = None
+    prefetched: Mapping[str, PopulatedMemory] = field(default_factory=dict)
 
 
 async def run_worker(config: WorkerConfig) -> NoReturn:
@@ -139,6 +142,7 @@ def _make_engine(config: WorkerConfig, on_change: Callable[[], None]) -> Engine:
         config.engine,
         compile_cache=compile_cache,
         record=record_directory(compile_cache.directory) if compile_cache else None,
+        prefetched=config.prefetched,
         on_change=on_change,
         on_defect=lambda: os._exit(EXIT_DEFECT),
     )

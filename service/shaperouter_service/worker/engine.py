@@ -29,6 +29,7 @@ from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.routing.snapshots import CompileMode, GraphReport, Snapshot
 from shaperouter_service.system.devices import usable_cores
+from shaperouter_service.system.populated_memory import PopulatedMemory
 from shaperouter_service.system.process import run_at_low_priority
 from shaperouter_service.traffic_record import TrafficRecorder
 from shaperouter_service.worker.call import Call
@@ -93,6 +94,7 @@ class Engine:
         on_defect: Callable[[], None],
         compile_cache: CompileCache | None = None,
         record: Path | None = None,
+        prefetched: Mapping[str, PopulatedMemory] | None = None,
     ) -> None:
         """Loads the models and starts the threads.
 
@@ -102,6 +104,7 @@ class Engine:
             on_defect: Called from another thread if the device thread cannot continue.
             compile_cache: The compile cache; None to compile everything.
             record: Directory of the record of traffic; None to keep none.
+            prefetched: Memory for the weights of models, by name; see `prefetch_weights`.
 
         Raises:
             StartupError: A model cannot be loaded or cannot have the chosen rungs, or a declared
@@ -118,7 +121,11 @@ class Engine:
         self.vocabularies = Vocabularies(config.models)
         self._start_device()
         loaded = load_models(
-            config, config.models, kernels=self._kernels, compile_cache=compile_cache
+            config,
+            config.models,
+            kernels=self._kernels,
+            compile_cache=compile_cache,
+            prefetched=prefetched,
         )
         self._recorder = TrafficRecorder(record, loaded.all_ladders)
         self._programs = ProgramFactory(loaded, speculates=config.speculate == "ngram")

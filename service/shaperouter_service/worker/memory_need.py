@@ -1,16 +1,13 @@
 """An estimate of the memory that models need, checked before any is allocated."""
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-import psutil
 
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.errors import StartupError
 from shaperouter_service.models import DType, Family
 from shaperouter_service.models.loading import weight_bytes
-from shaperouter_service.system.devices import memory_left
+from shaperouter_service.system.devices import available_memory
 from shaperouter_service.system.sizes import format_size
 
 # Memory of a worker besides weights and caches: TensorFlow, and the first graphs.
@@ -97,6 +94,7 @@ def require_memory(
     *,
     prefix_cache: int = 0,
     cache_growth: int | None = None,
+    held: int = 0,
 ) -> None:
     """Checks that models fit into the memory of this machine or container.
 
@@ -106,13 +104,14 @@ def require_memory(
         prefix_cache: Bytes of the prefix cache; not needed if all models have an encoder.
         cache_growth: If the worker serves already, bytes by which the caches of its other models
             may still grow.
+        held: Bytes that the worker holds already for weights of these models.
 
     Raises:
         StartupError: They do not fit; the message has the numbers, and a length that would fit.
     """
     if available is None:
-        left = memory_left()
-        available = min(psutil.virtual_memory().available, sys.maxsize if left is None else left)
+        available = available_memory()
+    available += held
     besides, what = WORKER_BYTES, "TensorFlow and graphs"
     if cache_growth is not None:
         besides, what = cache_growth, "the growing caches of others"

@@ -11,6 +11,7 @@ import structlog
 from shaperouter_service.checkpoints.digest_cache import DigestCache
 from shaperouter_service.checkpoints.functions import is_function
 from shaperouter_service.checkpoints.model_files import read_json
+from shaperouter_service.checkpoints.number_types import DType
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.compile_cache import CompileCache, Section
 from shaperouter_service.decoding import enter_thread, prepare_caches
@@ -26,11 +27,11 @@ from shaperouter_service.models import (
 )
 from shaperouter_service.models.call_model import CallModel
 from shaperouter_service.models.encoders import is_encoder, load_encoder
-from shaperouter_service.models.loading import DType
 from shaperouter_service.models.weight_loading import StartReading
 from shaperouter_service.routing.call_ladders import CallLadders
 from shaperouter_service.routing.costs import Dimensions
 from shaperouter_service.routing.ladders import Ladders
+from shaperouter_service.system.populated_memory import PopulatedMemory
 from shaperouter_service.worker.config import EngineConfig
 from shaperouter_service.worker.drafts import check_draft, check_no_draft
 from shaperouter_service.worker.ladders import lengths_of, make_ladders
@@ -104,6 +105,7 @@ def load_models(
     kernels: str | None,
     compile_cache: CompileCache | None,
     cache_growth: int | None = None,
+    prefetched: Mapping[str, PopulatedMemory] | None = None,
 ) -> LoadedModels:
     """Loads models of a worker; a thread may still read weights when it returns.
 
@@ -113,6 +115,7 @@ def load_models(
         kernels: Instruction set of the native kernels; None without them.
         compile_cache: The compile cache, if there is one.
         cache_growth: See `require_memory`.
+        prefetched: Memory for the weights of models, by name; see `prefetch_weights`.
 
     Raises:
         StartupError: A model cannot be loaded, does not fit into memory, or cannot have the chosen
@@ -127,6 +130,7 @@ def load_models(
             kernels=kernels,
             compile_cache=compile_cache,
             cache_growth=cache_growth,
+            prefetched=prefetched or {},
         )
     except BaseException:
         # What has not been read yet is of no use any more.
@@ -142,6 +146,7 @@ def _load_models(
     kernels: str | None,
     compile_cache: CompileCache | None,
     cache_growth: int | None,
+    prefetched: Mapping[str, PopulatedMemory],
 ) -> LoadedModels:
     models: dict[str, Model] = {}
     call_models: dict[str, CallModel] = {}
@@ -171,6 +176,7 @@ def _load_models(
             packed=packed,
             cache=compile_cache,
             start_reading=start_reading,
+            populated=prefetched.get(name),
         )
         if called is not None:
             check_no_draft(name, config.drafts, called.model.kind)
@@ -195,7 +201,12 @@ def _load_models(
                 slots=config.slots,
                 draft=of_draft,
             )
-            require_memory(needs, prefix_cache=config.prefix_cache_bytes, cache_growth=cache_growth)
+            require_memory(
+                needs,
+                prefix_cache=config.prefix_cache_bytes,
+                cache_growth=cache_growth,
+                held=sum(memory.populated for n, memory in prefetched.items() if n in needs),
+            )
         model = load_model(
             name,
             directory,
@@ -205,6 +216,7 @@ def _load_models(
             max_length=config.max_length,
             start_reading=start_reading,
             draft=draft,
+            populated=prefetched.get(name),
         )
         # Read after the weights, whose files are then in memory.
         digesting[name] = reader.submit(digests.digest, directory)
@@ -257,6 +269,7 @@ def _load_call_model(
     packed: bool,
     cache: CompileCache | None,
     start_reading: StartReading,
+    populated: PopulatedMemory | None,
 ) -> _CallModel | None:
     """Loads a function or a text encoder; None if the directory has neither.
 
@@ -270,7 +283,14 @@ def _load_call_model(
         if model.compiled:
             check_compiles(model, sizes, section)
     elif is_encoder(read_json(directory / "config.json")):
-        model = load_encoder(name, directory, dtype, packed=packed, start_reading=start_reading)
+        model = load_encoder(
+            name,
+            directory,
+            dtype,
+            packed=packed,
+            start_reading=start_reading,
+            populated=populated,
+        )
         section = _call_section(cache, model)
     else:
         return None

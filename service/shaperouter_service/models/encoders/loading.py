@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from shaperouter_service.checkpoints.number_types import DType
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.checkpoints.sentence_transformers import (
     SentenceTransformer,
@@ -22,7 +23,6 @@ from shaperouter_service.models.encoders.mpnet import MPNet
 from shaperouter_service.models.encoders.pooling import read_steps
 from shaperouter_service.models.encoders.roberta import Roberta, XlmRoberta
 from shaperouter_service.models.encoders.text_encoder import TextEncoder
-from shaperouter_service.models.loading import DType
 from shaperouter_service.models.weight_loading import (
     StartReading,
     load_weights,
@@ -30,6 +30,7 @@ from shaperouter_service.models.weight_loading import (
     warn_of_unused,
 )
 from shaperouter_service.models.weights import Role
+from shaperouter_service.system.populated_memory import PopulatedMemory
 
 ENCODERS: Mapping[str, type[TextEncoder]] = {
     family.name: family for family in (Bert, Roberta, XlmRoberta, DistilBert, MPNet)
@@ -101,6 +102,7 @@ def load_encoder(
     *,
     packed: bool = False,
     start_reading: StartReading = read_now,
+    populated: PopulatedMemory | None = None,
 ) -> EncoderModel:
     """Reads a text encoder's checkpoint onto the device; see `load_model`.
 
@@ -125,6 +127,7 @@ def load_encoder(
         tf.as_dtype(dtype),
         packed=packed,
         start_reading=start_reading,
+        populated=populated,
     )
     unused = sorted(each for each in checkpoint.unread if not encoder.redundant.fullmatch(each))
     warn_of_unused(name, unused)
