@@ -280,6 +280,14 @@ def test_the_page_names_what_pods_wait_for() -> None:
         (pool(resources={"limits": {"memory": "4Gi"}}), "requests.cpu"),
         (pool(resources={"requests": None}), "requests.cpu"),
         (pool(resources={"requests": {"cpu": "0"}}), "requests.cpu"),
+        (pool(resources={"requests": {"cpu": "4"}}), "limits.memory"),
+        (
+            pool(
+                device="gpu",
+                resources={"requests": {"cpu": "4"}, "limits": {"memory": "9Gi"}},
+            ),
+            "no nvidia.com/gpu in limits",
+        ),
         (pool(maximum=1), "minimum of 2 above its maximum of 1"),
         (pool(minimum=0), "needs autoscaling.scaleToZero"),
         (router_memory("1 GB"), "limits.memory"),

@@ -119,7 +119,7 @@ capabilities:
   drop: [ALL]
 {{- end }}
 
-{{/* Pods on different nodes and zones, if possible; of their labels. */}}
+{{/* Spreads pods over nodes and zones where possible: of the labels of the pods. */}}
 {{- define "shaperouter.spread" -}}
 {{- $labels := . -}}
 {{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
