@@ -143,8 +143,8 @@ class UnauthenticatedError(ServiceError):
         """Takes whether there was a token; the token itself is never shown."""
         wrong = "is not known" if has_token else "is missing"
         super().__init__(
-            f"authorization: the token {wrong}; a call needs the metadata "
-            "'authorization: Bearer TOKEN'"
+            f"authorization: the token {wrong}; a call needs 'authorization: Bearer TOKEN' as "
+            "metadata, or as a header over HTTP"
         )
         self.reason = "UNKNOWN_TOKEN" if has_token else "MISSING_TOKEN"
 

@@ -53,6 +53,11 @@ def test_null_counts_as_left_out() -> None:
     assert read(dict.fromkeys(names)) == DEFAULTS
 
 
+@pytest.mark.parametrize("values", [{}, {"do_sample": False}, {"do_sample": None}])
+def test_a_temperature_of_zero_without_sampling_is_not_read(values: dict[str, Any]) -> None:
+    assert read({"temperature": 0.0, **values}) == DEFAULTS
+
+
 def test_every_option_is_read() -> None:
     values = {
         "max_new_tokens": 40,
@@ -213,7 +218,7 @@ def test_neutral_values_of_unsupported_options_cause_no_warning() -> None:
     [
         ({"max_new_tokens": 0}, "max_new_tokens must be from 1 to 2147483647, got 0"),
         ({"do_sample": 1}, "do_sample must be of type bool, got 1"),
-        ({"temperature": 0}, "temperature must be from 1e-06 to 1000000, got 0"),
+        ({"do_sample": True, "temperature": 0}, "temperature must be from 1e-06 to 1000000, got 0"),
         ({"temperature": "hot"}, "temperature must be of type float, got 'hot'"),
         ({"temperature": float("nan")}, "temperature must be from .* got nan"),
         ({"top_k": -1}, "top_k must be from 0 to 100, got -1"),

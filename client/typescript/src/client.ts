@@ -71,8 +71,11 @@ const RETRIES = {
     {
       name: [
         { service: "shaperouter.v1.GenerationService" },
+        { service: "shaperouter.v1.GraphService", method: "ListGraphs" },
+        { service: "shaperouter.v1.InferenceService", method: "Infer" },
         { service: "shaperouter.v1.ModelService", method: "ListModels" },
         { service: "shaperouter.v1.ModelService", method: "GetModel" },
+        { service: "shaperouter.v1.TranscriptionService", method: "Transcribe" },
       ],
       retryPolicy: {
         maxAttempts: 4,

@@ -29,9 +29,19 @@ BAN = float("-inf")
 # Options that become biases, which share the room of a slot.
 BIASING = ("logit_bias", "bad_words", "bad_words_token_ids", "suppress_tokens")
 
+# Tokens of an answer in a conversation that leaves their number open. Clients of chats rarely say
+# it, and expect a whole answer. Not all that the model's length leaves, as at vLLM: the cache of a
+# request has room for its maximum.
+_CHAT_TOKENS = 1024
+
 
 def resolve(
-    given: Given, model: ServedModel, *, room: int, bad_words: Sequence[Sequence[int]]
+    given: Given,
+    model: ServedModel,
+    *,
+    room: int,
+    bad_words: Sequence[Sequence[int]],
+    is_chat: bool = False,
 ) -> Resolved:
     """Fills in every default, and neutral values for options without effect.
 
@@ -40,6 +50,7 @@ def resolve(
         model: The model that serves it.
         room: Tokens that the prompt leaves of the model's length; at least 1.
         bad_words: Tokens of the options' bad_words.
+        is_chat: Whether the prompt is a conversation.
     """
     do_sample, num_beams = _do_sample(given, model), _num_beams(given, model)
     has = {
@@ -55,7 +66,7 @@ def resolve(
     resolved |= {
         "do_sample": do_sample,
         "num_beams": num_beams,
-        "max_new_tokens": _max_new_tokens(given, model, room),
+        "max_new_tokens": _max_new_tokens(given, model, room, is_chat=is_chat),
         "seed": given["seed"] if "seed" in given else secrets.randbits(SEED_BITS),
         # Without beam search the router itself ends the run.
         "stop": given.get("stop", ()) if num_beams > 1 else (),
@@ -125,11 +136,13 @@ def _num_beams(given: Given, model: ServedModel) -> int:
     return min(model.max_beams, int(_value("num_beams", given, model)))
 
 
-def _max_new_tokens(given: Given, model: ServedModel, room: int) -> int:
+def _max_new_tokens(given: Given, model: ServedModel, room: int, *, is_chat: bool) -> int:
     if "max_new_tokens" in given:
         return int(given["max_new_tokens"])
-    default = max(_value("max_new_tokens", given, model), given.get("min_new_tokens", 0))
-    return min(room, int(default))
+    default = int(_value("max_new_tokens", given, model))
+    if is_chat:
+        default = max(default, _CHAT_TOKENS)
+    return min(room, max(default, int(given.get("min_new_tokens", 0))))
 
 
 def _biases(

@@ -81,7 +81,7 @@ def read_default_options(checkpoint: Checkpoint, family: Family) -> dict[str, An
         config = _with_forced_bos(Config(path, defaults | checkpoint.config))
     else:
         path = checkpoint.directory / "generation_config.json"
-        config = Config(path, checkpoint.generation_config)
+        config = _without_unused_temperature(Config(path, checkpoint.generation_config))
     supported = OF_TRANSCRIPTS if family.has_transcript else ()
     if _reads_tokens(family):
         supported = OF_SOURCES
@@ -164,6 +164,16 @@ def _with_forced_bos(config: Config) -> Config:
     if bos is None:
         raise config.error(f"bos_token_id must be given with {flag}, got None")
     return Config(config.path, {**config.values, "forced_bos_token_id": bos})
+
+
+def _without_unused_temperature(config: Config) -> Config:
+    """Removes a temperature of 0 beside `do_sample: false`, which some checkpoints have.
+
+    Transformers does not read it there either.
+    """
+    if config.values.get("do_sample") is True or config.values.get("temperature") != 0:
+        return config
+    return Config(config.path, {**config.values, "temperature": None})
 
 
 def _with_new_tokens(config: Config) -> Config:

@@ -160,7 +160,13 @@ async def prepare(
     if tokenizer and "bad_words" in sound:
         bad_words = await tokenizer.encode_words(sound["bad_words"][:MAX_BIASES])
         wrong_options += word_violations(model, bad_words)
-    resolved = resolve(sound, model, room=model.max_length - prompt_tokens, bad_words=bad_words)
+    resolved = resolve(
+        sound,
+        model,
+        room=model.max_length - prompt_tokens,
+        bad_words=bad_words,
+        is_chat=request.chat is not None,
+    )
     violations = [
         *wrong_source,
         *wrong_prompt,

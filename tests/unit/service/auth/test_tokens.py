@@ -90,7 +90,7 @@ def test_a_call_without_a_known_token_is_refused_and_counted(
         for call in calls:
             error = await router.error(call)
             assert error.code() is grpc.StatusCode.UNAUTHENTICATED
-            assert "a call needs the metadata 'authorization: Bearer TOKEN'" in error.details()
+            assert "a call needs 'authorization: Bearer TOKEN' as metadata" in error.details()
             assert detail(error, error_details_pb2.ErrorInfo).reason == reason
         assert not worker.requests
         kind = reason.partition("_")[0].lower()

@@ -56,10 +56,13 @@ def resolved(
     *,
     room: int = 1000,
     words: list[list[int]] | None = None,
+    is_chat: bool = False,
     **options: Any,
 ) -> worker_pb2.RunOptions:
     given = options_from_message(generation_pb2.GenerationOptions(**options))
-    return run_options_to_message(resolve(given, model, room=room, bad_words=words or []))
+    return run_options_to_message(
+        resolve(given, model, room=room, bad_words=words or [], is_chat=is_chat)
+    )
 
 
 def biases(options: worker_pb2.RunOptions) -> list[tuple[list[int], float]]:
@@ -147,6 +150,21 @@ def test_log_probabilities_are_asked_for_or_not() -> None:
 
 def test_the_default_of_max_new_tokens_is_limited_by_the_room() -> None:
     assert resolved(room=28).max_new_tokens == 28
+
+
+@pytest.mark.parametrize(
+    ("model", "room", "options", "expected"),
+    [
+        (BARE_MODEL, 2000, {}, 1024),
+        (MODEL, 2000, {}, 1024),  # more than its own default
+        (BARE_MODEL, 500, {}, 500),
+        (BARE_MODEL, 2000, {"max_new_tokens": 5}, 5),
+    ],
+)
+def test_answers_in_conversations_are_longer_by_default(
+    model: ServedModel, room: int, options: dict[str, Any], expected: int
+) -> None:
+    assert resolved(model, room=room, is_chat=True, **options).max_new_tokens == expected
 
 
 def test_the_default_of_max_new_tokens_leaves_room_for_min_new_tokens() -> None:

@@ -55,6 +55,25 @@ def test_a_completion_is_what_the_worker_generated(http: Any) -> None:
     http(scenario)
 
 
+@pytest.mark.parametrize("zero", ["temperature", "top_p"])
+def test_a_temperature_or_top_p_of_zero_is_greedy(http: Any, zero: str) -> None:
+    async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
+        asked = PROMPT | {"temperature": 0.7, "top_p": 0.9, zero: 0}
+        assert (await client.post(COMPLETIONS, json=asked)).status_code == 200
+        assert not worker.requests[0].options.do_sample
+
+    http(scenario)
+
+
+def test_a_top_k_of_minus_one_is_all_tokens(http: Any) -> None:
+    async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
+        asked = PROMPT | {"temperature": 0.7, "top_k": -1}
+        assert (await client.post(COMPLETIONS, json=asked)).status_code == 200
+        assert worker.requests[0].options.top_k == 0
+
+    http(scenario)
+
+
 def test_a_stream_has_the_text_of_the_whole_answer(http: Any) -> None:
     async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
         whole = (await client.post(COMPLETIONS, json=PROMPT)).json()

@@ -108,6 +108,17 @@ def test_a_required_call_constrains_the_answer(talk: Any, choice: Any) -> None:
     talk(scenario)
 
 
+def test_clients_may_call_a_tool_strict_whether_a_call_is_required_or_not(talk: Any) -> None:
+    async def scenario(talk: Talk) -> None:
+        strict = {"type": "function", "function": ADD["function"] | {"strict": True}}
+        talk.answers(CALL)
+        for choice in ("auto", "none", "required"):
+            await message_of(talk, tools=[strict], tool_choice=choice)
+        assert [bool(request.grammar) for request in talk.worker.requests] == [False, False, True]
+
+    talk(scenario)
+
+
 def test_an_answer_with_one_call_at_most_ends_after_it(talk: Any) -> None:
     async def scenario(talk: Talk) -> None:
         talk.answers(CALL)
@@ -176,9 +187,9 @@ def test_earlier_calls_reasoning_and_parts_reach_the_template(talk: Any) -> None
             "must be an object, got 1",
         ),
         (
-            {"tools": [{"type": "function", "function": {"name": "f", "strict": True}}]},
+            {"tools": [{"type": "function", "function": {"name": "f", "strict": "yes"}}]},
             "tools[0].function.strict",
-            "must be false",
+            "must be true or false, got 'yes'",
         ),
         (
             {"tool_choice": {"type": "function"}},

@@ -96,7 +96,7 @@ def test_documents_are_ranked_by_their_scores(http: Any) -> None:
     ("path", "changes", "param", "told"),
     [
         (EMBEDDINGS, {"input": None}, "input", "must be a text or a list of texts"),
-        (EMBEDDINGS, {"input": []}, "input", "must be a text or a list of texts, got []"),
+        (EMBEDDINGS, {"input": []}, "input", "token ids are not supported, got []"),
         (EMBEDDINGS, {"input": [1, 2]}, "input", "got [1, 2]"),
         (EMBEDDINGS, {"input": "graphs " * 60}, "input[0]", "must have at most"),
         (

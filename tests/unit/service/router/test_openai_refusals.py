@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from harness.router import Router
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+SAID = {"role": "user", "content": "hello"}
 PROMPT = {"model": "tiny", "prompt": "hello", "temperature": 0}
 JSON = {"content-type": "application/json"}
 
@@ -34,18 +35,19 @@ def error_of(response: httpx.Response) -> dict[str, Any]:
         (COMPLETIONS, {"prompt": []}, "prompt", "must have from 1 to 256 prompts, got 0"),
         (COMPLETIONS, {"prompt": ["a", 2.5]}, "prompt[1]", "got 2.5"),
         (COMPLETIONS, {"prompt": [1, 2**40]}, "prompt[0]", "must be a text or a list"),
-        (COMPLETIONS, {"suffix": "x"}, "suffix", "must be '', got 'x'"),
+        (COMPLETIONS, {"suffix": "x"}, "suffix", "is not supported, got 'x'"),
         (COMPLETIONS, {"best_of": 3}, "best_of", "must be n, 1, got 3"),
         (COMPLETIONS, {"prompt_logprobs": 1}, "prompt_logprobs", "with echo and logprobs"),
         (COMPLETIONS, {"echo": True, "logprobs": 21}, "logprobs", "from 0 to 20, got 21"),
         (COMPLETIONS, {"unheard": 1}, "unheard", "is unknown"),
         (COMPLETIONS, {"max_tokens": "9"}, "max_tokens", "must not be a text, got '9'"),
         (COMPLETIONS, {"max_tokens": 0}, "max_tokens", "at least 1 without both echo and logprobs"),
-        (CHAT, {"prompt": None, "messages": [{}], "max_tokens": 0}, "max_tokens", "1, got 0"),
+        (CHAT, {"prompt": None, "messages": [SAID], "max_tokens": 0}, "max_tokens", "1, got 0"),
+        (CHAT, {"prompt": None, "messages": [{"role": "user"}]}, "messages[0].content", "required"),
         (COMPLETIONS, {"max_tokens": -1}, "max_tokens", "must be at least 0, got -1"),
         (COMPLETIONS, {"top_p": 7}, "top_p", "got 7"),
         (COMPLETIONS, {"temperature": -1}, "temperature", "got -1"),
-        (COMPLETIONS, {"presence_penalty": 1}, "presence_penalty", "must be 0"),
+        (COMPLETIONS, {"presence_penalty": 1}, "presence_penalty", "use repetition_penalty"),
         (COMPLETIONS, {"logit_bias": {"x": 1}}, "logit_bias", "must be an object of numbers"),
         (
             COMPLETIONS,
@@ -68,7 +70,7 @@ def error_of(response: httpx.Response) -> dict[str, Any]:
         ),
         (CHAT, {"prompt": None}, "messages", "must have at least one message"),
         (CHAT, {"prompt": None, "messages": "x"}, "messages", "must be a list of objects"),
-        (CHAT, {"prompt": None, "messages": [{}], "tools": [1]}, "tools", "list of objects"),
+        (CHAT, {"prompt": None, "messages": [SAID], "tools": [1]}, "tools", "list of objects"),
         (
             COMPLETIONS,
             {"response_format": {"type": "xml"}},
@@ -95,7 +97,7 @@ def error_of(response: httpx.Response) -> dict[str, Any]:
         (COMPLETIONS, {"regex": "a", "choices": ["a"]}, "choices", "must not be set with regex"),
         (
             CHAT,
-            {"prompt": None, "messages": [{}], "tool_choice": "required"},
+            {"prompt": None, "messages": [SAID], "tool_choice": "required"},
             "tool_choice",
             "must not be 'required' without tools",
         ),

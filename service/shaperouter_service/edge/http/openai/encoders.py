@@ -126,7 +126,8 @@ def _texts(fields: Fields, name: str) -> list[str]:
     value = fields.take(name)
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
-        fields.refuse(name, f"must be a text or a list of texts, got {told(value)}")
+        rule = "must be a text or a list of texts; token ids are not supported"
+        fields.refuse(name, f"{rule}, got {told(value)}")
         return []
     if len(texts) > _MAX_TEXTS:
         fields.refuse(name, f"must have at most {_MAX_TEXTS} texts, got {len(texts)}")

@@ -21,7 +21,15 @@ OPTION_NAMES: Mapping[str, str] = {
 # Kinds whose values may be texts in JSON.
 _TEXTS = (Kind.TEXT, Kind.TEXTS, Kind.WORDS, Kind.LANGUAGE, Kind.EARLY_STOPPING)
 # Fields that change no answer: they name the caller, or ask for what is always so.
-_WITHOUT_EFFECT = ("user", "metadata", "safety_identifier", "prompt_cache_key", "service_tier")
+_WITHOUT_EFFECT = (
+    "user",
+    "metadata",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "service_tier",
+)
 
 
 class Fields:
@@ -97,7 +105,7 @@ class Fields:
         value = self.take(name)
         if value is None or value in supported or value in ([], {}):
             return
-        rule = "is not supported" if not supported else f"must be {_listed(supported)}"
+        rule = f"must be {_listed(supported)}" if any(supported) else "is not supported"
         self.refuse(name, f"{rule}{f' ({why})' if why else ''}, got {told(value)}")
 
     def options(self) -> dict[str, Any]:

@@ -63,8 +63,8 @@ def chat_request(body: Mapping[str, Any]) -> OpenAIRequest:
     fields.only("modalities", ["text"])
     for name in ("audio", "functions", "function_call", "prediction"):
         fields.only(name)
-    for name in ("verbosity", "web_search_options"):
-        fields.only(name)
+    fields.only("verbosity", "medium")
+    fields.only("web_search_options")
     return _request(fields, [no_input()], chat=chat, logprobs=(top or 0) if logprobs else None)
 
 
@@ -141,7 +141,7 @@ def _request(
     stream_options.only("include_obfuscation", False)
     fields.refuse_rest("stream_options", stream_options)
     for name in ("presence_penalty", "frequency_penalty"):
-        fields.only(name, 0, why="repetition_penalty is")
+        fields.only(name, 0, why="use repetition_penalty")
     fields.only("store", False)
     options = take_options(fields, scores_prompt=scores_prompt, may_score=chat is None)
     add_schema(fields, options)
@@ -220,7 +220,9 @@ def take_options(
         if options.get("eos_token_ids"):
             fields.refuse("ignore_eos", "must not be set together with eos_token_ids, got true")
         options["eos_token_ids"] = ()
-    if options.get("temperature") == 0:
+    if options.get("top_k") == -1:
+        options["top_k"] = 0  # all tokens, as vLLM has it
+    if 0 in (options.get("temperature"), options.get("top_p")):
         # Greedy decoding, whatever the other options of sampling are.
         for name in [name for name in options if _is_of_sampling(name, options[name])]:
             del options[name]
@@ -238,8 +240,8 @@ def _is_of_sampling(name: str, value: Any) -> bool:
         return False
     high = option.range.high if option.range else None
     limit = high if isinstance(high, int | float) else inf
-    # A temperature of zero is out of the range, but means greedy decoding.
-    is_zero = name == "temperature"
+    # Zero is out of the ranges of these two, but means greedy decoding.
+    is_zero = name in ("temperature", "top_p") and value == 0
     return is_zero or option.range is None or option.range.contains(value, limit)
 
 

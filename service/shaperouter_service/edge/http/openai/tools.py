@@ -7,6 +7,7 @@ from typing import Any
 from shaperouter_service.edge.http.openai.fields import Fields, told
 
 # Fields that templates do not read, and fields that only Responses have beside the function.
+# Clients make `strict` true of their own accord, but only a required call follows its schema.
 _NOT_FUNCTION = ("strict", "type")
 
 
@@ -43,7 +44,7 @@ def take_tools(fields: Fields, *, nested: bool) -> Tools:
             continue
         function = given.get("function") if nested else given
         place = f"{field}.function" if nested else field
-        if tool := _function(fields, place, function, is_held=is_held):
+        if tool := _function(fields, place, function):
             tools.append({"type": "function", "function": tool})
     parallel = fields.take("parallel_tool_calls")
     if not isinstance(parallel, bool | None):
@@ -61,14 +62,13 @@ def take_tools(fields: Fields, *, nested: bool) -> Tools:
     )
 
 
-def _function(fields: Fields, place: str, given: Any, *, is_held: bool) -> dict[str, Any] | None:
+def _function(fields: Fields, place: str, given: Any) -> dict[str, Any] | None:
     """A function.
 
     Args:
         fields: The fields, which note what is wrong.
         place: Where it is.
         given: The function as received.
-        is_held: Whether answers are held to call one.
     """
     function = given if isinstance(given, Mapping) else {}
     name, parameters = function.get("name"), function.get("parameters")
@@ -76,9 +76,8 @@ def _function(fields: Fields, place: str, given: Any, *, is_held: bool) -> dict[
         fields.refuse(f"{place}.name", f"must be a text that is not empty, got {told(name)}")
     elif not isinstance(parameters, dict | None):
         fields.refuse(f"{place}.parameters", f"must be an object, got {told(parameters)}")
-    elif function.get("strict") not in (None, False) and not is_held:
-        rule = "must be false unless tool_choice requires a call, which then follows its schema"
-        fields.refuse(f"{place}.strict", f"{rule}, got {told(function['strict'])}")
+    elif not isinstance(function.get("strict"), bool | None):
+        fields.refuse(f"{place}.strict", f"must be true or false, got {told(function['strict'])}")
     else:
         return {
             key: value
