@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.errors import ModelUnloadingError, StartupError, UnknownModelError
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.snapshots import GraphState
+from shaperouter_service.system.populated_memory import PopulatedMemory
 from shaperouter_service.worker import models
 from shaperouter_service.worker.scheduler import LaneScheduler
 from shaperouter_service.worker.vocabularies import Vocabularies
@@ -131,6 +133,16 @@ def test_a_frozen_worker_makes_the_declared_graphs_of_a_revision(
         if graph.state is GraphState.READY
     ]
     assert dataclasses.replace(declared, model=revision) in ready
+
+
+@pytest.mark.usefixtures("native_kernels")
+def test_prefetched_memory_belongs_to_the_weights_that_were_read_into_it() -> None:
+    prefetched = {SERVED: PopulatedMemory(2**20)}
+    memory = weakref.ref(prefetched[SERVED])
+    bench = Bench({SERVED: GOLDENS / SERVED}, ladders=few_rungs, prefetched=prefetched)
+    # Nothing else holds it, so an unloaded model leaves nothing behind.
+    wait_until(lambda: memory() is None)
+    assert bench.parts.kernels
 
 
 def test_a_run_of_a_model_that_is_gone_is_refused(bench: Bench) -> None:

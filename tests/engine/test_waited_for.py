@@ -47,9 +47,9 @@ def bench(kept_compilations: CompileCache) -> Bench:
 def test_a_compilation_of_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
     goes_on = threading.Event()
 
-    def trace(tracer: Tracer, builder: Builder) -> float:
+    def trace(tracer: Tracer, builder: Builder, taken: float) -> float:
         assert goes_on.wait(TIMEOUT)
-        return really_trace(tracer, builder)
+        return really_trace(tracer, builder, taken)
 
     really_trace = Tracer.trace
     monkeypatch.setattr(Tracer, "trace", trace)

@@ -314,7 +314,8 @@ class Bench:
         **options: Any,
     ) -> None:
         # Arguments of the engine besides its configuration.
-        given = {name: options.pop(name) for name in ("compile_cache", "record") if name in options}
+        names = ("compile_cache", "record", "prefetched")
+        given = {name: options.pop(name) for name in names if name in options}
         settings = {
             "dtype": "float32",
             # All runs are of one client, which may fill half of it.

@@ -8,56 +8,57 @@ import contextlib
 import math
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TypeVar
 
 from safetensors import SafetensorError, safe_open
 
+from shaperouter_service.checkpoints.functions import is_function
 from shaperouter_service.checkpoints.model_files import safetensors_files
 from shaperouter_service.checkpoints.number_types import NUMBER_BYTES, DType
 from shaperouter_service.errors import StartupError
-from shaperouter_service.system.devices import available_memory
+from shaperouter_service.system.available_memory import available_memory
 from shaperouter_service.system.populated_memory import PopulatedMemory
 
-# Share of the available memory that prefetched weights may take. Whether models fit is checked when
-# they are loaded.
+T = TypeVar("T")
+
+# Share of the available memory that prefetched weights of all models may take. Whether models fit
+# is checked when they are loaded.
 _SHARE = 0.5
-
-
-class _Prefetched(NamedTuple):
-    """The weights of a model: their files, and memory for them."""
-
-    files: list[Path]
-    memory: PopulatedMemory
+# Linux reads no more than this ahead, or what a disk takes at once, however much it is asked for.
+_READ_AHEAD = 2**17
 
 
 def prefetch_weights(directories: Mapping[str, Path], dtype: DType) -> dict[str, PopulatedMemory]:
-    """Starts to prefetch weights that will be packed, in a thread.
+    """Starts to prefetch weights that will be packed, in threads.
 
     Args:
         directories: The directory of each model, by name.
         dtype: Type that matrices will be stored in.
 
     Returns:
-        The memory for the weights of each model that has any; about as much as they need. Models
-        that would take too much memory, or whose files are unusable, are left out.
+        The memory for the weights of each model that has any. Models for which there is too little,
+        or whose files are unusable, are left out.
     """
     left = available_memory() * _SHARE
-    prefetched: dict[str, _Prefetched] = {}
+    files: list[Path] = []
+    memories: dict[str, PopulatedMemory] = {}
     for name, directory in directories.items():
-        try:
-            files = safetensors_files(directory)
-            size = math.ceil(_count_numbers(files) * NUMBER_BYTES[dtype])
+        # What is wrong with a model is reported when it is loaded.
+        with contextlib.suppress(StartupError, SafetensorError, OSError):
+            if is_function(directory):
+                continue
+            of_model = safetensors_files(directory)
+            size = math.ceil(_count_numbers(of_model) * NUMBER_BYTES[dtype])
             if 0 < size <= left:
-                prefetched[name] = _Prefetched(files, PopulatedMemory(size))
+                memories[name] = PopulatedMemory(size)
+                files += of_model
                 left -= size
-        except (StartupError, SafetensorError, OSError):
-            continue  # loading it reports what is wrong, or finds memory that is left by then
-    threading.Thread(
-        target=_prefetch, args=[prefetched.values()], name="prefetch", daemon=True
-    ).start()
-    return {name: each.memory for name, each in prefetched.items()}
+    # Disks and memory need not wait for each other.
+    _start(_read_ahead, files)
+    _start(_populate, list(memories.values()))
+    return memories
 
 
 def _count_numbers(files: Iterable[Path]) -> int:
@@ -65,18 +66,24 @@ def _count_numbers(files: Iterable[Path]) -> int:
     for path in files:
         with safe_open(path, framework="numpy") as tensors:
             names = tensors.keys()
-            count += sum(math.prod(tensors.get_slice(key).get_shape()) for key in names)
+            count += sum(math.prod(tensors.get_slice(name).get_shape()) for name in names)
     return count
 
 
-def _prefetch(prefetched: Iterable[_Prefetched]) -> None:
-    for files, memory in prefetched:
-        for path in files:
-            _read_ahead(path)
+def _start(work: Callable[[list[T]], None], items: list[T]) -> None:
+    # Without a free thread, loading does all of it.
+    with contextlib.suppress(RuntimeError):
+        threading.Thread(target=work, args=[items], name="prefetch", daemon=True).start()
+
+
+def _populate(memories: list[PopulatedMemory]) -> None:
+    for memory in memories:
         memory.populate()
 
 
-def _read_ahead(path: Path) -> None:
-    """Asks the system to read a file from the disk into the page cache."""
-    with contextlib.suppress(OSError), path.open("rb") as file:  # loading it reports what is wrong
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+def _read_ahead(files: list[Path]) -> None:
+    """Asks the system to read files from the disk into the page cache."""
+    for path in files:
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            for start in range(0, os.fstat(file.fileno()).st_size, _READ_AHEAD):
+                os.posix_fadvise(file.fileno(), start, _READ_AHEAD, os.POSIX_FADV_WILLNEED)

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -11,7 +10,6 @@ import click
 import shaperouter_service
 from shaperouter_service.checkpoints.model_files import is_decoder
 from shaperouter_service.checkpoints.model_locations import parse_drafts
-from shaperouter_service.checkpoints.prefetch import prefetch_weights
 from shaperouter_service.commands.options import (
     OFF,
     CommonOptions,
@@ -29,7 +27,6 @@ from shaperouter_service.compile_cache.flags import set_flags
 from shaperouter_service.errors import StartupError
 from shaperouter_service.rpc.addresses import worker_name
 from shaperouter_service.system.devices import usable_cores, visible_gpus
-from shaperouter_service.system.populated_memory import PopulatedMemory
 from shaperouter_service.worker.config import EngineConfig
 from shaperouter_service.worker.xla_flags import xla_flags
 
@@ -91,16 +88,17 @@ def worker(
     # told to use its predecessor, which is not installed, TensorFlow imports neither and saves a
     # sixth of its time.
     os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-    prefetched: Mapping[str, PopulatedMemory] = {}
-    if engine.kernels != OFF and KERNELS.exists() and not visible_gpus(os.environ):
-        prefetched = prefetch_weights(
-            {model.name: model.directory for model in models},
-            "float32" if engine.dtype == "auto" else engine.dtype,
-        )
+    packed = engine.kernels != OFF and KERNELS.exists() and not visible_gpus(os.environ)
     # The garbage collector would take a quarter of the time of the imports. What they make stays
     # until the end, so it is never searched for garbage.
     gc.disable()
     try:
+        from shaperouter_service.checkpoints.prefetch import prefetch_weights
+
+        prefetched = prefetch_weights(
+            {model.name: model.directory for model in models if packed},
+            "float32" if engine.dtype == "auto" else engine.dtype,
+        )
         from shaperouter_service.roles.worker import WorkerConfig, run_worker
     except ModuleNotFoundError as error:
         raise StartupError(

@@ -411,7 +411,7 @@ class GraphTable:
         builder = self._make_builder(graph.program)
         try:
             enter_thread()
-            started = self.tracer.trace(builder)
+            started = self.tracer.trace(builder, graph.begun)
             traced = time.monotonic()
             if graph.program.traces:
                 graph.trace_seconds += traced - started

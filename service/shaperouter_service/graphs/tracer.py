@@ -1,8 +1,11 @@
 """The thread that traces a worker's graphs."""
 
+import heapq
+import itertools
 import math
+import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 from shaperouter_service.decoding import enter_thread
 from shaperouter_service.graphs.builder import Builder
@@ -15,12 +18,16 @@ class Tracer:
     compile thread, once more.
 
     Tracing is Python code, so two traces would contend for the interpreter lock, and each would
-    take longer than both in turn.
+    take longer than both in turn. Of several that wait, the graph that a thread took first is next.
     """
 
     def __init__(self) -> None:
         """Starts no thread."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="trace")
+        self._lock = threading.Lock()
+        self._arrivals = itertools.count()
+        # A heap: when a thread took the graph, what its trace and its result are.
+        self._waiting: list[tuple[float, int, Builder, Future[float]]] = []
         self._is_tracing = False
         self._last_traced = -math.inf
 
@@ -32,13 +39,21 @@ class Tracer:
         """
         self._thread.submit(lambda: None)
 
-    def trace(self, builder: Builder) -> float:
+    def trace(self, builder: Builder, taken: float) -> float:
         """Traces a program, or loads it, and waits for the end.
 
+        Args:
+            builder: What traces it.
+            taken: When a compile thread took the graph, in seconds of the monotonic clock.
+
         Returns:
-            When it began, in seconds of the monotonic clock.
+            When it began, likewise.
         """
-        return self._thread.submit(self._trace, builder).result()
+        traced: Future[float] = Future()
+        with self._lock:
+            heapq.heappush(self._waiting, (taken, next(self._arrivals), builder, traced))
+        self._thread.submit(self._trace_next)
+        return traced.result()
 
     def was_tracing(self, seconds: float) -> bool:
         """Whether a graph was traced, or its StableHLO was loaded, in these last seconds.
@@ -47,6 +62,15 @@ class Tracer:
         waited for the interpreter lock.
         """
         return self._is_tracing or time.monotonic() - self._last_traced < seconds
+
+    def _trace_next(self) -> None:
+        with self._lock:
+            *_, builder, traced = heapq.heappop(self._waiting)
+        try:
+            traced.set_result(self._trace(builder))
+        # Whatever TensorFlow raises is for the compile thread, which waits.
+        except BaseException as error:
+            traced.set_exception(error)
 
     def _trace(self, builder: Builder) -> float:
         enter_thread()

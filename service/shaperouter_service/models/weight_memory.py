@@ -62,7 +62,7 @@ class WeightMemory:
         Args:
             layout: Its stacks and roles; a family.
             packed_dtype: Type to pack matrices in; see `packed_type`.
-            memory: Memory to use first; None for new memory.
+            memory: Memory to take it from while there is enough; None for new memory.
         """
         self._layout = layout
         self._dtype = packed_dtype

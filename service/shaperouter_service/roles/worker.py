@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -74,7 +74,7 @@ class WorkerConfig:
     signature_histograms: bool = True
     health_listen: str | None = None
     tls: ServerTls | None = None
-    prefetched: Mapping[str, PopulatedMemory] = field(default_factory=dict)
+    prefetched: dict[str, PopulatedMemory] = field(default_factory=dict)
 
 
 async def run_worker(config: WorkerConfig) -> NoReturn:

@@ -12,6 +12,9 @@ from shaperouter_service.routing.signatures import GraphKind, Signature
 # of estimates matter, and all have the same error.
 NOMINAL_BANDWIDTH = 10e9
 
+# Rows that take the native kernels as long to compute as the weights take to be read.
+KERNEL_ROWS = 20
+
 # Rows times sizes of a call that take as long to compute as the weights take to be read, and bytes
 # that could be read while a function without weights is called. Only estimates of graphs that have
 # not been measured depend on them.
@@ -33,6 +36,7 @@ class Dimensions:
         prefill_piece: Maximum tokens of a prompt that one call reads.
         max_source_length: Maximum positions of a source; 0 without an encoder.
         has_whole_source: See `EncoderLadders`.
+        has_kernels: Whether the native kernels compute products and attention.
     """
 
     weight_bytes: int
@@ -41,6 +45,7 @@ class Dimensions:
     encoder_weight_bytes: int = 0
     max_source_length: int = 0
     has_whole_source: bool = False
+    has_kernels: bool = False
 
     @classmethod
     def of(cls, model: ServedModel) -> "Dimensions":
@@ -54,14 +59,17 @@ class Dimensions:
             encoder_weight_bytes=model.encoder_weight_bytes,
             max_source_length=model.max_source_length,
             has_whole_source=encoder is not None and encoder.has_whole_source,
+            has_kernels=bool(model.kernels),
         )
 
     def work(self, signature: Signature) -> float:
         """The work of one step of a graph, in bytes read; only ratios are meaningful.
 
         Weights are read once for all tokens of a call, but products of more tokens take longer. On
-        two cores, products of 1, 2, 4, 8 and 128 rows took 1, 1.6, 2, 2.6 and 14 times as long. The
-        square root follows this closely.
+        two cores, XLA's products of 1, 2, 4, 8 and 128 rows took 1, 1.6, 2, 2.6 and 14 times as
+        long, which the square root follows closely. Those of the native kernels took 1, 1.2, 5.3
+        and 19 times as long for 1, 8, 128 and 512 rows, and their attention reads only the part of
+        the cache that is in use.
         """
         weight_bytes = self.weight_bytes - self.encoder_weight_bytes
         source = self.max_source_length
@@ -81,6 +89,8 @@ class Dimensions:
                 tokens = signature.rows * signature.beams
                 if not self.has_whole_source:
                     source = min(source, signature.length)
+        if self.has_kernels:
+            return weight_bytes * (1 + tokens / KERNEL_ROWS)
         positions = signature.rows * (signature.length + source)
         return weight_bytes * math.sqrt(tokens) + positions * self.cache_bytes_per_token
 

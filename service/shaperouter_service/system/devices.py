@@ -7,8 +7,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import psutil
-
 
 def usable_cores() -> int:
     """Number of cores that this process may run on."""
@@ -92,13 +90,6 @@ def memory_left(own: Path = _OWN, groups: Path = _GROUPS) -> int | None:
             with contextlib.suppress(OSError, ValueError):
                 left.append(max(0, limit - _used(group, files)))
     return min(left, default=None)
-
-
-def available_memory() -> int:
-    """Bytes that new data can take, of this machine and below the container's limit."""
-    left = memory_left()
-    available = int(psutil.virtual_memory().available)
-    return available if left is None else min(available, left)
 
 
 def _memory_groups(own: Path, groups: Path) -> Iterator[tuple[Path, _Files]]:

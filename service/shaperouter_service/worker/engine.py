@@ -94,7 +94,7 @@ class Engine:
         on_defect: Callable[[], None],
         compile_cache: CompileCache | None = None,
         record: Path | None = None,
-        prefetched: Mapping[str, PopulatedMemory] | None = None,
+        prefetched: dict[str, PopulatedMemory] | None = None,
     ) -> None:
         """Loads the models and starts the threads.
 
@@ -104,7 +104,7 @@ class Engine:
             on_defect: Called from another thread if the device thread cannot continue.
             compile_cache: The compile cache; None to compile everything.
             record: Directory of the record of traffic; None to keep none.
-            prefetched: Memory for the weights of models, by name; see `prefetch_weights`.
+            prefetched: See `load_models`.
 
         Raises:
             StartupError: A model cannot be loaded or cannot have the chosen rungs, or a declared
@@ -181,8 +181,9 @@ class Engine:
             self.request_compile(beam_covers(self._record, self._models.ladders))
         if not all(map(self._programs.is_cached, self._covers)):
             # Cores that are kept for requests have none to serve until these graphs are compiled.
-            idle_cores = usable_cores() - config.compile_threads
-            self._graphs.work_off(max(0, min(idle_cores, self._graphs.queue_depth)))
+            # While a graph is traced, its thread uses none, so there is one thread more than cores.
+            threads = 1 + usable_cores() - config.compile_threads
+            self._graphs.work_off(max(0, min(threads, self._graphs.queue_depth)))
         # The first graphs are made meanwhile.
         loaded.wait_for_weights()
         self._start.loaded()

@@ -7,7 +7,7 @@ from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.errors import StartupError
 from shaperouter_service.models import DType, Family
 from shaperouter_service.models.loading import weight_bytes
-from shaperouter_service.system.devices import available_memory
+from shaperouter_service.system.available_memory import available_memory
 from shaperouter_service.system.sizes import format_size
 
 # Memory of a worker besides weights and caches: TensorFlow, and the first graphs.

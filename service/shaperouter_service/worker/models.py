@@ -53,6 +53,7 @@ class LoadedModels:
         reading: What still reads weights, in order.
         digesting: What computes the digests of the models' files, by name.
         needs: The memory that the models that generate tokens need, by name, on a CPU.
+        kernels: Instruction set of the native kernels; empty without them.
     """
 
     models: Mapping[str, Model]
@@ -62,6 +63,7 @@ class LoadedModels:
     reading: Sequence[Future[None]]
     digesting: Mapping[str, Future[str]]
     needs: Mapping[str, MemoryNeed]
+    kernels: str
 
     def wait_for_weights(self) -> None:
         """Waits until all weights have been read. Graphs can be traced and compiled before that.
@@ -89,10 +91,10 @@ class LoadedModels:
     def dimensions(self) -> dict[str, Dimensions]:
         """The dimensions of each model that the costs of its graphs depend on."""
         described = {
-            name: describe_model(model, self.ladders[name], (), kernels="")
+            name: describe_model(model, self.ladders[name], (), kernels=self.kernels)
             for name, model in self.models.items()
         } | {
-            name: describe_call_model(model, model.ladders, kernels="")
+            name: describe_call_model(model, model.ladders, kernels=self.kernels)
             for name, model in self.call_models.items()
         }
         return {name: Dimensions.of(model) for name, model in described.items()}
@@ -105,7 +107,7 @@ def load_models(
     kernels: str | None,
     compile_cache: CompileCache | None,
     cache_growth: int | None = None,
-    prefetched: Mapping[str, PopulatedMemory] | None = None,
+    prefetched: dict[str, PopulatedMemory] | None = None,
 ) -> LoadedModels:
     """Loads models of a worker; a thread may still read weights when it returns.
 
@@ -115,12 +117,16 @@ def load_models(
         kernels: Instruction set of the native kernels; None without them.
         compile_cache: The compile cache, if there is one.
         cache_growth: See `require_memory`.
-        prefetched: Memory for the weights of models, by name; see `prefetch_weights`.
+        prefetched: Memory for the weights of models, by name; see `prefetch_weights`. It is emptied
+            here, so that the memory is freed with its model.
 
     Raises:
         StartupError: A model cannot be loaded, does not fit into memory, or cannot have the chosen
             rungs.
     """
+    memories = dict(prefetched or {})
+    if prefetched:
+        prefetched.clear()
     reader = ThreadPoolExecutor(1, thread_name_prefix="weights")
     try:
         return _load_models(
@@ -130,7 +136,7 @@ def load_models(
             kernels=kernels,
             compile_cache=compile_cache,
             cache_growth=cache_growth,
-            prefetched=prefetched or {},
+            memories=memories,
         )
     except BaseException:
         # What has not been read yet is of no use any more.
@@ -146,7 +152,7 @@ def _load_models(
     kernels: str | None,
     compile_cache: CompileCache | None,
     cache_growth: int | None,
-    prefetched: Mapping[str, PopulatedMemory],
+    memories: Mapping[str, PopulatedMemory],
 ) -> LoadedModels:
     models: dict[str, Model] = {}
     call_models: dict[str, CallModel] = {}
@@ -176,7 +182,7 @@ def _load_models(
             packed=packed,
             cache=compile_cache,
             start_reading=start_reading,
-            populated=prefetched.get(name),
+            populated=memories.get(name),
         )
         if called is not None:
             check_no_draft(name, config.drafts, called.model.kind)
@@ -205,7 +211,7 @@ def _load_models(
                 needs,
                 prefix_cache=config.prefix_cache_bytes,
                 cache_growth=cache_growth,
-                held=sum(memory.populated for n, memory in prefetched.items() if n in needs),
+                held=sum(memories[each].populated for each in needs if each in memories),
             )
         model = load_model(
             name,
@@ -216,7 +222,7 @@ def _load_models(
             max_length=config.max_length,
             start_reading=start_reading,
             draft=draft,
-            populated=prefetched.get(name),
+            populated=memories.get(name),
         )
         # Read after the weights, whose files are then in memory.
         digesting[name] = reader.submit(digests.digest, directory)
@@ -251,6 +257,7 @@ def _load_models(
         reading=reading,
         digesting=digesting,
         needs=needs,
+        kernels=kernels or "",
     )
 
 

@@ -30,11 +30,18 @@ def directory(tmp_path: Path) -> Path:
     ],
 )
 def test_a_model_gets_memory_for_its_numbers_in_their_new_type(
-    directory: Path, dtype: DType, size: int
+    directory: Path, monkeypatch: pytest.MonkeyPatch, dtype: DType, size: int
 ) -> None:
-    memory = prefetch_weights({"m": directory}, dtype)["m"]
-    assert memory.take(size) is not None
-    assert memory.take(1) is None
+    expected: list[int] = []
+    monkeypatch.setattr(prefetch, "PopulatedMemory", expected.append)
+    monkeypatch.setattr(prefetch, "_populate", lambda memories: None)
+    assert list(prefetch_weights({"m": directory}, dtype)) == ["m"]
+    assert expected == [size]
+
+
+def test_functions_have_no_weights_to_prefetch(directory: Path) -> None:
+    (directory / "saved_model.pb").touch()
+    assert prefetch_weights({"m": directory}, "float32") == {}
 
 
 def test_models_with_unusable_files_are_left_for_loading_to_report(

@@ -1,5 +1,7 @@
 """Costs of graphs: measured where they ran, scaled from a neighbour where not."""
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,6 +43,13 @@ def test_an_unmeasured_graph_is_scaled_from_its_nearest_neighbour() -> None:
     work = DIMENSIONS.work
     expected = 0.03 * work(decode(2, 64)) / work(decode(1, 64))
     assert known.step_seconds(decode(2, 64)) == pytest.approx(expected)
+
+
+def test_with_kernels_rows_cost_little_and_the_length_of_a_cache_nothing() -> None:
+    kernels = dataclasses.replace(DIMENSIONS, has_kernels=True)
+    assert kernels.work(decode(1, 64)) == kernels.work(decode(1, 4096))
+    assert kernels.work(decode(8, 64)) == pytest.approx(1.4 / 1.05 * kernels.work(decode(1, 64)))
+    assert kernels.work(prefill(128)) > 5 * kernels.work(decode(1, 64))
 
 
 def test_an_estimate_follows_a_neighbour_that_is_measured_later() -> None:
