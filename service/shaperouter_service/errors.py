@@ -85,10 +85,12 @@ class Violation:
     Attributes:
         field: Path of the field in the request message, e.g. `options.temperature`.
         description: The rule and the value received.
+        reason: A constant for programs, if there is one for this rule.
     """
 
     field: str
     description: str
+    reason: str = ""
 
 
 def shortened(text: str, limit: int) -> str:

@@ -152,6 +152,16 @@ def test_the_first_graphs_are_made_while_weights_are_read(
     assert started.token_ids == usual.submit(MODEL, [1, 2, 3], max_new_tokens=8).token_ids
 
 
+def test_when_it_is_idle_a_worker_compiles_a_graph_for_several_requests(
+    kept_compilations: CompileCache,
+) -> None:
+    bench = Bench({MODEL: GOLDENS / MODEL}, compile_cache=kept_compilations, beam_cover=True)
+    graphs = bench.parts.graphs
+    wait_until(lambda: len(graphs.ready(MODEL, GraphKind.DECODE, 1)) == 2, timeout=TIMEOUT)
+    made = {(each.signature.rows, each.signature.length) for each in graphs.graphs()}
+    assert (4, 128) in made
+
+
 def assert_nothing_compiles(table: GraphTable) -> None:
     states = {graph.state for graph in table.graphs()}
     assert not states & {GraphState.TRACING, GraphState.COMPILING}

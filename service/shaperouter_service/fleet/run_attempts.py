@@ -83,6 +83,9 @@ class RunAttempts:
             aligns=request.align_after is not None,
             scores=self._scores,
             prefix_keys=self._prefix_keys(),
+            expected_tokens=max(1, request.expected_tokens - made)
+            if request.expected_tokens
+            else 0,
         )
 
     def _prefix_keys(self) -> Sequence[bytes]:

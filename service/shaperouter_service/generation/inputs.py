@@ -1,9 +1,10 @@
 """Validation of a model's input: its source, and the prompt that it continues."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shaperouter_service.errors import Violation
+from shaperouter_service.generation.limits import CONTEXT_LENGTH_EXCEEDED
 from shaperouter_service.generation.text_validation import (
     TokenLimit,
     id_violations,
@@ -74,7 +75,7 @@ def _form_violations(given: Input, model: ServedModel, limit: TokenLimit) -> Ite
             description = f"model {model.name} has no tokenizer; send {given.ids_field}"
             yield Violation(field=field, description=description)
         else:
-            yield from text_violations(model, field, text, limit)
+            yield from _text_violations(model, field, text, limit)
     elif ids is not None:
         field = f"{given.ids_field}.ids"
         if not ids:
@@ -84,9 +85,16 @@ def _form_violations(given: Input, model: ServedModel, limit: TokenLimit) -> Ite
         yield from id_violations(field, ids[:longest], model, maximum=1)
 
 
+def _text_violations(
+    model: ServedModel, field: str, text: str, limit: TokenLimit
+) -> Iterator[Violation]:
+    for violation in text_violations(model, field, text, limit):
+        yield replace(violation, reason=CONTEXT_LENGTH_EXCEEDED)
+
+
 def rendered_violations(model: ServedModel, field: str, text: str) -> Iterator[Violation]:
     """Violations of a text that a template has made, before it is tokenized."""
-    yield from text_violations(model, field, text, _prompt_limit(model))
+    yield from _text_violations(model, field, text, _prompt_limit(model))
 
 
 def prompt_violations(model: ServedModel, field: str, prompt: Sequence[int]) -> Iterator[Violation]:
@@ -120,6 +128,8 @@ def _token_violations(
         yield Violation(field=field, description="must not be empty, got 0 tokens")
     if len(tokens) > limit.tokens:
         rule = f"must have at most {limit.tokens} tokens ({limit.reason})"
-        yield Violation(field=field, description=f"{rule}, got {len(tokens)}")
+        yield Violation(
+            field=field, description=f"{rule}, got {len(tokens)}", reason=CONTEXT_LENGTH_EXCEEDED
+        )
     for description in tokenized_violations(tokens[: limit.tokens], model):
         yield Violation(field=field, description=description)

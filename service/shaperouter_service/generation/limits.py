@@ -1,5 +1,8 @@
 """Limits that validation enforces and device memory is sized for: one constant for both."""
 
+# Reason of a prompt, or a number of new tokens, that the length of a model has no room for.
+CONTEXT_LENGTH_EXCEEDED = "CONTEXT_LENGTH_EXCEEDED"
+
 # Maximum end tokens of a slot. Checkpoints name up to four.
 MAX_EOS_TOKENS = 8
 

@@ -54,6 +54,7 @@ def room_violations(given: Given, model: ServedModel, prompt_tokens: int) -> Ite
                 field=f"options.{name}",
                 description=f"must be at most {room} after a prompt of {prompt_tokens} tokens "
                 f"(max_length of {model.name} is {model.max_length}), got {given[name]}",
+                reason=limits.CONTEXT_LENGTH_EXCEEDED,
             )
 
 

@@ -29,10 +29,12 @@ BAN = float("-inf")
 # Options that become biases, which share the room of a slot.
 BIASING = ("logit_bias", "bad_words", "bad_words_token_ids", "suppress_tokens")
 
-# Tokens of an answer in a conversation that leaves their number open. Clients of chats rarely say
-# it, and expect a whole answer. Not all that the model's length leaves, as at vLLM: the cache of a
-# request has room for its maximum.
+# Tokens of an answer in a conversation whose request leaves their number open. Clients of chats
+# rarely say it, and expect a whole answer. Not all that the model's length leaves, as at vLLM: the
+# cache of a request has room for its maximum.
 _CHAT_TOKENS = 1024
+# Those that routers expect of such an answer.
+_EXPECTED_CHAT_TOKENS = 128
 
 
 def resolve(
@@ -79,6 +81,14 @@ def resolve(
         if name not in given:
             resolved[name] = min(resolved[name], maximum)
     return resolved
+
+
+def expected_tokens(given: Given, resolved: Resolved, *, is_chat: bool) -> int:
+    """New tokens that a request is expected to take; its limit, unless it left that open."""
+    limit = int(resolved["max_new_tokens"])
+    if is_chat and "max_new_tokens" not in given:
+        return min(limit, max(_EXPECTED_CHAT_TOKENS, int(resolved["min_new_tokens"])))
+    return limit
 
 
 def neutral_options(**options: Any) -> Resolved:

@@ -75,6 +75,7 @@ class RunRequest:
         suspect: Whether workers died while they computed its next token, so that it must have the
             device to itself.
         revision: Digest of the model's files that have generated its tokens so far; empty for any.
+        expected_tokens: New tokens that it is expected to take, for routing; 0 for all that it may.
     """
 
     request_id: str = ""
@@ -96,3 +97,4 @@ class RunRequest:
     resumed: bool = False
     suspect: bool = False
     revision: str = ""
+    expected_tokens: int = 0

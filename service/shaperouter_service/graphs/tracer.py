@@ -71,6 +71,9 @@ class Tracer:
         # Whatever TensorFlow raises is for the compile thread, which waits.
         except BaseException as error:
             traced.set_exception(error)
+        finally:
+            # An error has this frame, which would keep them.
+            del builder, traced
 
     def _trace(self, builder: Builder) -> float:
         enter_thread()

@@ -81,7 +81,8 @@ def read_default_options(checkpoint: Checkpoint, family: Family) -> dict[str, An
         config = _with_forced_bos(Config(path, defaults | checkpoint.config))
     else:
         path = checkpoint.directory / "generation_config.json"
-        config = _without_unused_temperature(Config(path, checkpoint.generation_config))
+        config = Config(path, checkpoint.generation_config)
+    config = _without_unused_temperature(config)
     supported = OF_TRANSCRIPTS if family.has_transcript else ()
     if _reads_tokens(family):
         supported = OF_SOURCES

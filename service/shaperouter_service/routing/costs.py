@@ -90,7 +90,10 @@ class Dimensions:
                 if not self.has_whole_source:
                     source = min(source, signature.length)
         if self.has_kernels:
-            return weight_bytes * (1 + tokens / KERNEL_ROWS)
+            # A source is often all in use.
+            positions = signature.rows * source if self.has_whole_source else 0
+            read = positions * self.cache_bytes_per_token
+            return weight_bytes * (1 + tokens / KERNEL_ROWS) + read
         positions = signature.rows * (signature.length + source)
         return weight_bytes * math.sqrt(tokens) + positions * self.cache_bytes_per_token
 

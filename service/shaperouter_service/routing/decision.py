@@ -36,6 +36,7 @@ class RequestShape:
         aligns: Whether the prompt is a whole transcript to align with the source.
         scores: Whether it asks for the log-probabilities of the prompt.
         prefix_keys: Keys of the blocks of its prompt; see `prefixes`. Empty if it must be read.
+        expected_tokens: Number of tokens that it is expected to generate; 0 for the maximum.
     """
 
     model: str
@@ -46,6 +47,7 @@ class RequestShape:
     aligns: bool = False
     scores: bool = False
     prefix_keys: Sequence[bytes] = ()
+    expected_tokens: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +153,7 @@ def _option(
     graphs = [graph for graph in (encode, prefill, decode) if graph is not None]
     stall = max(worker.ready_at(graph, now) for graph in graphs) - now
     queue = turns * _unread_seconds(worker, shape.model, load) + _slot_seconds(load, step_seconds)
-    steps = 0 if decode is None else max(1, shape.new_tokens - 1)
+    steps = 0 if decode is None else max(1, (shape.expected_tokens or shape.new_tokens) - 1)
     decode_seconds = steps * step_seconds
     if steps and joint_seconds < step_seconds and worker.state(joint).on_the_way:
         begun = max(queue, stall) + read_seconds

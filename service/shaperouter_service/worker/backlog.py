@@ -9,6 +9,9 @@ from shaperouter_service.worker.run import Phase, Run
 # Weight of the newest run to end. The estimate then rests on some tens of runs: enough to be
 # steady, few enough to follow a change of traffic within a minute of load.
 NEWEST_WEIGHT = 1 / 32
+# Tokens that a run is expected to generate at most, before any run has ended: the default limit of
+# an answer in a conversation is far above what most answers take.
+LONGEST_EXPECTED = 256
 
 
 class LengthEstimator:
@@ -21,15 +24,16 @@ class LengthEstimator:
     """
 
     def __init__(self) -> None:
-        """Starts without runs, and expects all tokens."""
+        """Starts without runs."""
         # Replaced as a whole, because other threads read it.
         self._generated_and_limit = (0.0, 0.0)
 
-    @property
-    def share(self) -> float:
-        """The share of the tokens allowed that are expected: above 0, at most 1."""
+    def expected(self, left: Iterable[int]) -> int:
+        """How many tokens runs are expected to generate that may still generate `left` each."""
         generated, limit = self._generated_and_limit
-        return generated / limit if limit else 1.0
+        if not limit:
+            return sum(min(each, LONGEST_EXPECTED) for each in left)
+        return math.ceil(generated / limit * sum(left))
 
     def observe(self, generated: int, limit: int) -> None:
         """Counts a run that was not cancelled.
@@ -60,17 +64,17 @@ class Backlog:
     prompts: Sequence[int]
 
     @classmethod
-    def of(cls, runs: Iterable[Run], *, share: float) -> "Backlog":
+    def of(cls, runs: Iterable[Run], lengths: LengthEstimator) -> "Backlog":
         """Sums the work left.
 
         Args:
             runs: The runs of a lane.
-            share: See `LengthEstimator.share`.
+            lengths: The lengths of those that have ended.
         """
         runs = list(runs)
         unread = [run for run in runs if run.phase is not Phase.DECODE]
         return cls(
-            tokens=math.ceil(share * sum(run.max_new_tokens - run.generated for run in runs)),
+            tokens=lengths.expected(run.max_new_tokens - run.generated for run in runs),
             sources=[
                 run.source_length
                 for run in unread

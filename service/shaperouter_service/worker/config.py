@@ -22,7 +22,8 @@ class EngineConfig:
         dtype: Type of the weights; auto is bfloat16 on a GPU and float32 elsewhere.
         kv_cache_dtype: Type of caches; auto is that of most computations.
         kernels: Whether to use the native kernels on a CPU, if they are installed.
-        beam_cover: Whether to compile a graph that covers most beam searches in advance.
+        beam_cover: Whether to compile in advance a graph that covers most beam searches, and one
+            that decodes several requests together.
         slots: Number of requests without beam search that can run at a time, for each model.
         max_length: Limit of the tokens of a sequence; None for as many as each model has.
         queue_limit: Maximum number of queued requests, for each model and beam width.

@@ -136,6 +136,8 @@ class Covers:
             seconds
         ):
             return
+        # A call that took longer than its graph usually takes would not have been faster on others.
+        seconds = min(seconds, steps * self._graphs.step_seconds(served.signature))
         missed = seconds - steps * share * self._graphs.step_seconds(asked)
         if missed > 0:
             self._graphs.record_missed_savings(asked, served, missed)

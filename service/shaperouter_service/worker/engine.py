@@ -57,6 +57,7 @@ from shaperouter_service.worker.start_times import StartTimer
 from shaperouter_service.worker.vocabularies import Vocabularies
 from shaperouter_service.worker.warm_up import (
     WarmUp,
+    batch_covers,
     beam_covers,
     declared_graphs,
     first_covers,
@@ -115,6 +116,8 @@ class Engine:
         self._start = StartTimer()
         self._has_weights = False
         self._covers: list[Signature] = []
+        # Graphs to request as soon as the device is idle.
+        self._idle_covers: list[Signature] = []
         # When each model last got a run or call, on the monotonic clock.
         self._last_used: dict[str, float] = {}
         self._compile_cache, self._record = compile_cache, record
@@ -145,7 +148,7 @@ class Engine:
         self._thread = DeviceThread(
             lambda: self._models.schedulers,
             on_turn=on_change,
-            on_idle=lambda: any(scheduler.idle() for scheduler in self._models.calls.values()),
+            on_idle=self._idle,
             on_defect=on_defect,
         )
         try:
@@ -179,6 +182,7 @@ class Engine:
         self._start_warm_up(self._record if config.make_recorded else None)
         if config.beam_cover and config.compile_mode != "frozen":
             self.request_compile(beam_covers(self._record, self._models.ladders))
+            self._idle_covers = batch_covers(self._record, self._models.ladders)
         if not all(map(self._programs.is_cached, self._covers)):
             # Cores that are kept for requests have none to serve until these graphs are compiled.
             # While a graph is traced, its thread uses none, so there is one thread more than cores.
@@ -484,6 +488,14 @@ class Engine:
             self.request_compile(
                 signature for signature in recorded if self._programs.is_cached(signature)
             )
+
+    def _idle(self) -> bool:
+        """Does what can wait until the device is idle; returns whether it has used the device."""
+        # Not beside the graph for beam searches, which a request may wait for.
+        if self._idle_covers and not any(each.state.on_the_way for each in self._graphs.graphs()):
+            covers, self._idle_covers = self._idle_covers, []
+            self.request_compile(covers)
+        return any(scheduler.idle() for scheduler in self._models.calls.values())
 
     def _graph_changed(self) -> None:
         if self._has_weights:

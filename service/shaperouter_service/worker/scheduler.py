@@ -179,7 +179,7 @@ class LaneScheduler:
         """The work left for the runs of this lane."""
         with self._lock:
             runs = [*self._queue, *self._runs]
-        return Backlog.of(runs, share=self._lengths.share)
+        return Backlog.of(runs, self._lengths)
 
     def cancel(self, run: Run) -> None:
         """Drops a run at the next chunk boundary, unless it has ended."""

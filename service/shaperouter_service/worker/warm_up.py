@@ -22,6 +22,8 @@ log = structlog.get_logger(__name__)
 
 # Minimum seconds between two log lines about the progress.
 LOG_INTERVAL = 5.0
+# Requests and positions of the graph that is made to decode several requests together.
+BATCH_ROWS, BATCH_LENGTH = 4, 1024
 
 
 class WarmUp:
@@ -181,6 +183,32 @@ def recorded_graphs(
     public = {name: ladders[model] for name, model in models.items()}
     ordered = warm_up_order(read_record(record).values(), public, limit=limit)
     return [replace(signature, model=models[signature.model]) for signature in ordered]
+
+
+def batch_covers(record: Path | None, ladders: Mapping[str, Ladders]) -> list[Signature]:
+    """A graph of each model that decodes several requests together.
+
+    Until such a graph is ready, requests that come together are decoded one by one. Skips models
+    whose recorded traffic has shown what they need.
+
+    Args:
+        record: As for `beam_covers`.
+        ladders: Likewise.
+    """
+    recorded = read_record(record) if record else {}
+    covers = []
+    for name, each in ladders.items():
+        known = recorded[name].signatures if name in recorded else {}
+        if any(traffic.calls for traffic in known.values()):
+            continue
+        lane = each.lane(1)
+        length = min(BATCH_LENGTH, lane.decode_lengths.maximum)
+        covers.append(
+            each.decode(
+                name, rows=min(BATCH_ROWS, lane.decode_rows.maximum), length=length, beams=1
+            )
+        )
+    return covers
 
 
 def beam_covers(record: Path | None, ladders: Mapping[str, Ladders]) -> list[Signature]:

@@ -281,12 +281,13 @@ def test_the_page_names_what_pods_wait_for() -> None:
         (pool(resources={"requests": None}), "requests.cpu"),
         (pool(resources={"requests": {"cpu": "0"}}), "requests.cpu"),
         (pool(resources={"requests": {"cpu": "4"}}), "limits.memory"),
+        (pool(resources={"requests": {"cpu": "4"}, "limits": None}), "limits.memory"),
         (
             pool(
                 device="gpu",
                 resources={"requests": {"cpu": "4"}, "limits": {"memory": "9Gi"}},
             ),
-            "no nvidia.com/gpu in limits",
+            "add nvidia.com/gpu to limits",
         ),
         (pool(maximum=1), "minimum of 2 above its maximum of 1"),
         (pool(minimum=0), "needs autoscaling.scaleToZero"),

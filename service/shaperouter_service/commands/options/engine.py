@@ -171,8 +171,9 @@ engine_options = options_of(
         default="auto",
         help="Whether workers, as soon as they are ready, compile a graph that covers searches "
         "with up to 4 beams (5 for transcripts), so that the first search need not wait for "
-        "one. auto does so, except in mode frozen and if the record of traffic has only "
-        "requests without beams.",
+        "one, and then one that decodes 4 requests together. auto does so, except in mode "
+        "frozen. The record of traffic decides if it has requests: whether there is a graph for "
+        "searches, and all others.",
     ),
     option(
         "--max-graphs",

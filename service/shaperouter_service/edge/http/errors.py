@@ -54,7 +54,9 @@ class HttpError(ServiceError):
 def error_body(error: ServiceError) -> dict[str, Any]:
     """The body of an error in OpenAI's form, which also ends a stream."""
     status = _status(error)
-    code = _CODES.get(error.reason, error.reason.lower())
+    reasons = (each.reason for each in error.violations if each.reason)
+    reason = next(reasons, error.reason)
+    code = _CODES.get(reason, reason.lower())
     param = error.violations[0].field if error.violations else None
     kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
     kind = _TYPES.get(status, kind)

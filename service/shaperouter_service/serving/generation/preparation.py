@@ -26,7 +26,7 @@ from shaperouter_service.generation.option_validation import (
     word_violations,
 )
 from shaperouter_service.generation.request import GenerationRequest
-from shaperouter_service.generation.resolution import Given, Resolved, resolve
+from shaperouter_service.generation.resolution import Given, Resolved, expected_tokens, resolve
 from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.serving.generation.grammars import (
@@ -67,6 +67,7 @@ class PreparedRequest:
         echo: The prompt to begin sequences with; None for none.
         explain: Whether to return how the request was routed.
         message: How to read sequences as messages; None if they are only text.
+        expected_tokens: New tokens that each sequence is expected to take.
     """
 
     model: str
@@ -79,6 +80,7 @@ class PreparedRequest:
     echo: Delta | None
     explain: bool
     message: MessageRules | None
+    expected_tokens: int
 
     def runs(
         self, request_id: str, client: str, *, prefix_scope: str = "", reads_along: bool
@@ -117,6 +119,7 @@ class PreparedRequest:
                     grammar=self.grammar,
                     continues_text=bool(self.context),
                     tokens_interval_seconds=0 if at_once else UNREAD_INTERVAL,
+                    expected_tokens=self.expected_tokens,
                 )
             )
         return runs
@@ -208,6 +211,7 @@ async def prepare(
         echo=_echo(request, model, prompt, tokenizer) if given.get("echo") else None,
         explain=request.explain,
         message=message if request.reads_messages else None,
+        expected_tokens=expected_tokens(given, resolved, is_chat=chat is not None),
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from harness.default_options import default_options
 from harness.routing import LADDERS
 from shaperouter.v1 import generation_pb2, worker_pb2
-from shaperouter_service.generation.resolution import resolve
+from shaperouter_service.generation.resolution import expected_tokens, resolve
 from shaperouter_service.routing.served_model import ModelKind, ServedModel
 from shaperouter_service.wire.options import (
     options_from_message,
@@ -165,6 +165,17 @@ def test_answers_in_conversations_are_longer_by_default(
     model: ServedModel, room: int, options: dict[str, Any], expected: int
 ) -> None:
     assert resolved(model, room=room, is_chat=True, **options).max_new_tokens == expected
+
+
+def test_an_answer_whose_length_is_open_is_expected_to_be_shorter_than_its_limit() -> None:
+    for given, is_chat, expected in (
+        ({}, True, 128),
+        ({"min_new_tokens": 200}, True, 200),
+        ({"max_new_tokens": 500}, True, 500),
+        ({}, False, 64),
+    ):
+        options = resolve(given, BARE_MODEL, room=2000, bad_words=[], is_chat=is_chat)
+        assert expected_tokens(given, options, is_chat=is_chat) == expected
 
 
 def test_the_default_of_max_new_tokens_leaves_room_for_min_new_tokens() -> None:

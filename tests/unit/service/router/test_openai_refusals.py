@@ -155,6 +155,18 @@ def test_a_body_without_an_announced_length_has_the_same_limit(http: Any) -> Non
     http(scenario)
 
 
+@pytest.mark.parametrize("changes", [{"prompt": "graphs " * 9000}, {"max_tokens": 9000}])
+def test_what_the_length_of_a_model_has_no_room_for_has_openais_code(
+    http: Any, changes: dict[str, Any]
+) -> None:
+    async def scenario(client: httpx.AsyncClient, *_: Any) -> None:
+        response = await client.post(COMPLETIONS, json=PROMPT | changes)
+        assert response.status_code == 400
+        assert error_of(response)["code"] == "context_length_exceeded"
+
+    http(scenario)
+
+
 def test_a_body_that_does_not_arrive_is_given_up(
     http: Any, sockets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,6 +64,16 @@ def test_a_loose_graph_goes_before_the_tight_one_behind_a_queue() -> None:
     assert decided(shape(), [tight, worker("loose", ready=FIRST)]).taken.worker == "loose"
 
 
+def test_a_request_is_expected_to_end_when_answers_like_it_do() -> None:
+    limited = shape(new_tokens=400)
+    likely = dataclasses.replace(limited, expected_tokens=40)
+    whole, expected = (
+        decided(each, [worker("a", ready=FIRST)]).taken for each in (limited, likely)
+    )
+    assert expected.decode == whole.decode
+    assert expected.decode_seconds == pytest.approx(whole.decode_seconds * 39 / 399)
+
+
 def test_a_graph_that_is_nearly_ready_counts_from_when_it_is() -> None:
     """A long generation begins on the loose graph and continues on the tight one."""
     loose = worker("a", ready=FIRST)

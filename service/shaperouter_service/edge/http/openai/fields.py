@@ -3,6 +3,7 @@
 import contextlib
 import re
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from shaperouter_service.edge.option_values import option_value
@@ -160,8 +161,7 @@ class Fields:
             yield
         except InvalidRequestError as error:
             violations = (
-                Violation(field=self._callers_field(each.field), description=each.description)
-                for each in error.violations
+                replace(each, field=self._callers_field(each.field)) for each in error.violations
             )
             # A field of the caller may be two options.
             raise InvalidRequestError(*dict.fromkeys(violations)) from None

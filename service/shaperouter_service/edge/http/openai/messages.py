@@ -20,7 +20,7 @@ def take_messages(fields: Fields) -> list[dict[str, Any]]:
 def _message(fields: Fields, place: str, given: dict[str, Any]) -> dict[str, Any]:
     # Clients send back what they received, with nulls for what a message lacks.
     message = {name: value for name, value in given.items() if value not in (None, [])}
-    if "content" not in message and "content" not in given and message.get("role") != "assistant":
+    if "content" not in given and given.get("role") != "assistant":
         fields.refuse(f"{place}.content", "is required")
     message.setdefault("content", "")
     for name in _UNREADABLE:

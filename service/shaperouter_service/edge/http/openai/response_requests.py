@@ -27,10 +27,8 @@ _REPEATED: Mapping[str, Any] = {
     "parallel_tool_calls": True,
     "prompt_cache_key": None,
     "safety_identifier": None,
-    "temperature": None,
     "tool_choice": "auto",
     "tools": [],
-    "top_p": None,
     "user": None,
 }
 
@@ -93,6 +91,7 @@ def response_request(body: Mapping[str, Any]) -> ResponseRequest:
             "parallel_tool_calls": tools.parallel,
             "reasoning": {"effort": effort, "summary": None},
             "temperature": body.get("temperature"),
+            "top_p": body.get("top_p"),
             "text": body.get("text") or {"format": {"type": "text"}},
         },
     )
