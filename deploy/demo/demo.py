@@ -19,7 +19,7 @@ from shaperouter import Client, Generation, GenerationOptions, GraphKind, Signat
 PROMPT = "TensorFlow is"
 # Sampled, since small models repeat themselves in greedy decoding. With a seed, all runs are equal.
 OPTIONS: GenerationOptions = {"max_new_tokens": 40, "temperature": 0.6, "seed": 5}
-# Otherwise a graph of beam search would be compiled beside the streams whose times are shown.
+# Otherwise further graphs would be compiled beside the streams whose times are shown.
 NO_BEAMS = "--beam-cover=off"
 
 

@@ -7,9 +7,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from harness.engine import CHECKPOINTS, Bench, few_rungs
-from shaperouter_service.routing.ladders import PREFILL_PIECE
+from shaperouter_service.routing.ladders import PREFILL_PIECE, Ladders
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.traffic_record import TrafficRecorder
+from shaperouter_service.worker.warm_up import batch_covers
 
 MODEL = "gpt2-odd-heads"
 
@@ -60,6 +61,21 @@ def test_beam_search_has_a_cover_unless_the_record_has_none(
     bench = _bench(tmp_path, beam_cover=True)
     asked_for = {str(graph.signature) for graph in bench.parts.graphs.graphs()}
     assert (f"{MODEL} decode 1x512 beams 4" in asked_for) == is_made
+
+
+@pytest.mark.parametrize(
+    ("rows", "slots", "is_made"), [(None, 8, True), (1, 8, True), (2, 8, False), (None, 1, False)]
+)
+def test_batches_have_a_cover_unless_the_record_has_one_or_there_is_one_slot(
+    tmp_path: Path, rows: int | None, slots: int, is_made: bool
+) -> None:
+    ladders = Ladders.default(max_length=2048, slots=slots, prefill_piece=PREFILL_PIECE)
+    if rows is not None:
+        recorder = TrafficRecorder(tmp_path, {MODEL: ladders})
+        recorder.served(ladders.decode(MODEL, rows=rows, length=1, beams=1), 100.0)
+        recorder.save()
+    expected = [ladders.decode(MODEL, rows=4, length=1024, beams=1)] if is_made else []
+    assert batch_covers(tmp_path, {MODEL: ladders}) == expected
 
 
 def _record(directory: Path, *, beams: int = 1) -> Signature:

@@ -217,7 +217,7 @@ class Fleet(Connections):
         taken = decision.taken
         if attempts.loss is None and not attempts.refusals:
             # An alignment has no new tokens.
-            min_share = min(1.0, min_tokens / max(1, remaining.new_tokens))
+            min_share = min(1.0, min_tokens / max(1, remaining.likely_tokens))
             self._overload.check(
                 attempts.request.client,
                 taken,

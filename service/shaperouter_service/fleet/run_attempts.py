@@ -83,10 +83,14 @@ class RunAttempts:
             aligns=request.align_after is not None,
             scores=self._scores,
             prefix_keys=self._prefix_keys(),
-            expected_tokens=max(1, request.expected_tokens - made)
-            if request.expected_tokens
-            else 0,
+            expected_tokens=self._expected(request.options["max_new_tokens"] - made, made),
         )
+
+    def _expected(self, left: int, made: int) -> int:
+        """Tokens that are expected beyond those that were made; see `RequestShape`."""
+        expected = self.request.expected_tokens
+        # One that takes longer than was expected may take as long again.
+        return expected - made if made < expected else min(left, expected)
 
     def _prefix_keys(self) -> Sequence[bytes]:
         """Keys of the blocks of its tokens that a worker may have cached."""

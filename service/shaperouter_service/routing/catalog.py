@@ -358,7 +358,7 @@ def _joined(view: WorkerView, assignment: Assignment) -> WorkerView:
     return view.joined(
         shape.model,
         assignment.beams,
-        tokens=shape.new_tokens,
+        tokens=shape.likely_tokens,
         prompt_tokens=view.ladders[shape.model].read_tokens(shape.prompt_tokens),
         source_tokens=shape.source_tokens,
     )

@@ -49,6 +49,11 @@ class RequestShape:
     prefix_keys: Sequence[bytes] = ()
     expected_tokens: int = 0
 
+    @property
+    def likely_tokens(self) -> int:
+        """Number of tokens that it is expected to generate."""
+        return self.expected_tokens or self.new_tokens
+
 
 @dataclass(frozen=True, kw_only=True)
 class Option(WorkerOption):
@@ -61,7 +66,8 @@ class Option(WorkerOption):
         decode: The graph that decodes first, or the one that aligns; None without new tokens.
         beams: Beam width of the lane.
         prefill_seconds: Reading source and prompt.
-        decode_seconds: Generating all tokens, on a tighter graph once that is ready; or aligning.
+        decode_seconds: Generating the expected tokens, on a tighter graph once that is ready; or
+            aligning.
     """
 
     encode: Signature | None = None
@@ -153,7 +159,7 @@ def _option(
     graphs = [graph for graph in (encode, prefill, decode) if graph is not None]
     stall = max(worker.ready_at(graph, now) for graph in graphs) - now
     queue = turns * _unread_seconds(worker, shape.model, load) + _slot_seconds(load, step_seconds)
-    steps = 0 if decode is None else max(1, (shape.expected_tokens or shape.new_tokens) - 1)
+    steps = 0 if decode is None else max(1, shape.likely_tokens - 1)
     decode_seconds = steps * step_seconds
     if steps and joint_seconds < step_seconds and worker.state(joint).on_the_way:
         begun = max(queue, stall) + read_seconds

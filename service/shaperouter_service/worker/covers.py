@@ -136,7 +136,7 @@ class Covers:
             seconds
         ):
             return
-        # A call that took longer than its graph usually takes would not have been faster on others.
+        # What a call took beyond the fastest of its graph would have been lost on others, too.
         seconds = min(seconds, steps * self._graphs.step_seconds(served.signature))
         missed = seconds - steps * share * self._graphs.step_seconds(asked)
         if missed > 0:

@@ -1,5 +1,6 @@
 """The engine: a worker's models, lanes, graphs and device thread, without any gRPC."""
 
+import contextlib
 import gc
 import math
 import time
@@ -492,9 +493,15 @@ class Engine:
     def _idle(self) -> bool:
         """Does what can wait until the device is idle; returns whether it has used the device."""
         # Not beside the graph for beam searches, which a request may wait for.
-        if self._idle_covers and not any(each.state.on_the_way for each in self._graphs.graphs()):
+        if (
+            self._idle_covers
+            and self._has_weights
+            and self.warm
+            and not any(each.state.on_the_way for each in self._graphs.graphs())
+        ):
             covers, self._idle_covers = self._idle_covers, []
-            self.request_compile(covers)
+            with contextlib.suppress(KeyError):  # a model is just being unloaded
+                self.request_compile(covers)
         return any(scheduler.idle() for scheduler in self._models.calls.values())
 
     def _graph_changed(self) -> None:

@@ -211,7 +211,7 @@ def _load_models(
                 needs,
                 prefix_cache=config.prefix_cache_bytes,
                 cache_growth=cache_growth,
-                held=sum(memory.populated for memory in memories.values()),
+                held=sum(memories[each].populated for each in needs if each in memories),
             )
         model = load_model(
             name,

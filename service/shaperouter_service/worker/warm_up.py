@@ -13,7 +13,7 @@ from shaperouter_service.graphs import Graph, GraphState, GraphTable
 from shaperouter_service.routing.call_ladders import CallLadders
 from shaperouter_service.routing.deployments import public_name
 from shaperouter_service.routing.ladders import Ladders
-from shaperouter_service.routing.signatures import Signature
+from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.warm_up_order import warm_up_order
 from shaperouter_service.traffic_record import read_record
 from shaperouter_service.worker.ladders import is_of
@@ -189,7 +189,7 @@ def batch_covers(record: Path | None, ladders: Mapping[str, Ladders]) -> list[Si
     """A graph of each model that decodes several requests together.
 
     Until such a graph is ready, requests that come together are decoded one by one. Skips models
-    whose recorded traffic has shown what they need.
+    whose recorded traffic has such graphs.
 
     Args:
         record: As for `beam_covers`.
@@ -199,15 +199,12 @@ def batch_covers(record: Path | None, ladders: Mapping[str, Ladders]) -> list[Si
     covers = []
     for name, each in ladders.items():
         known = recorded[name].signatures if name in recorded else {}
-        if any(traffic.calls for traffic in known.values()):
-            continue
+        served = [signature for signature, traffic in known.items() if traffic.calls]
         lane = each.lane(1)
-        length = min(BATCH_LENGTH, lane.decode_lengths.maximum)
-        covers.append(
-            each.decode(
-                name, rows=min(BATCH_ROWS, lane.decode_rows.maximum), length=length, beams=1
-            )
-        )
+        rows = min(BATCH_ROWS, lane.decode_rows.maximum)
+        if rows > 1 and not any(one.kind is GraphKind.DECODE and one.rows > 1 for one in served):
+            length = min(BATCH_LENGTH, lane.decode_lengths.maximum)
+            covers.append(each.decode(name, rows=rows, length=length, beams=1))
     return covers
 
 

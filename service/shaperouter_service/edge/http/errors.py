@@ -54,10 +54,9 @@ class HttpError(ServiceError):
 def error_body(error: ServiceError) -> dict[str, Any]:
     """The body of an error in OpenAI's form, which also ends a stream."""
     status = _status(error)
-    reasons = (each.reason for each in error.violations if each.reason)
-    reason = next(reasons, error.reason)
-    code = _CODES.get(reason, reason.lower())
-    param = error.violations[0].field if error.violations else None
+    first = error.violations[0] if error.violations else None
+    reason = (first.reason if first else "") or error.reason
+    code, param = _CODES.get(reason, reason.lower()), first.field if first else None
     kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
     kind = _TYPES.get(status, kind)
     return {"error": {"message": str(error), "type": kind, "param": param, "code": code or None}}
