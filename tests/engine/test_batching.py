@@ -358,6 +358,13 @@ def test_the_prompt_of_a_cancelled_run_is_read_no_further(
 # --- Batches ------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def _rows_cost_time(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes rows so slow that it pays to move runs to fewer, but not to take them in turn."""
+    monkeypatch.setattr(bench.parts.costs, "step_seconds", lambda each: 1 + each.rows / 2)
+
+
+@pytest.mark.usefixtures("_rows_cost_time")
 def test_when_runs_end_the_others_continue_in_fewer_rows(bench: Bench, lane: LaneScheduler) -> None:
     requests = [
         {"prompt": [1, 2], "max_new_tokens": 10},
@@ -437,6 +444,7 @@ def test_beam_search_and_sampling_run_side_by_side(
     assert {s.beams for _, s in first.run.uses if s.kind is decoding} == {1}
 
 
+@pytest.mark.usefixtures("_rows_cost_time")
 def test_beam_searches_share_a_batch_and_separate(bench: Bench, beam_lane: LaneScheduler) -> None:
     alone = [_hypotheses([bench.submit(MODEL, **request)])[0] for request in BEAMS]
     runs = _together(bench, beam_lane, *BEAMS)

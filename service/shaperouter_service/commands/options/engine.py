@@ -172,8 +172,8 @@ engine_options = options_of(
         help="Whether workers, as soon as they are ready, compile a graph that covers searches "
         "with up to 4 beams (5 for transcripts), so that the first search need not wait for "
         "one, and then one that decodes 4 requests together. auto does so, except in mode "
-        "frozen. If traffic has been recorded, auto makes neither for searches that never came nor "
-        "for requests that have such a graph.",
+        "frozen. If traffic was recorded, auto leaves out the first where there were no searches, "
+        "and the second where such a graph has served.",
     ),
     option(
         "--max-graphs",
