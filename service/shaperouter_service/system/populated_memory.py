@@ -23,11 +23,11 @@ class PopulatedMemory:
     """
 
     def __init__(self, expected: int) -> None:
-        """Maps memory, none of which is populated yet.
+        """Maps the memory; `populate` populates it.
 
         Args:
-            expected: Bytes that will be taken, about. A quarter more is mapped, and not populated
-                before it is known to be needed.
+            expected: Approximate number of bytes that will be taken. A quarter more is mapped, and
+                populated only when it is used.
 
         Raises:
             OSError: The system refuses to map that much.
