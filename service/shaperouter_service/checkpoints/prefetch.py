@@ -1,6 +1,6 @@
 """Prefetching the weights of models while a worker imports TensorFlow.
 
-Loading then finds the files in the page cache, and memory for the weights that is populated. This
+When the weights are loaded, their files are in the page cache, and their memory is populated. This
 module does not import TensorFlow.
 """
 
@@ -26,7 +26,8 @@ T = TypeVar("T")
 # Share of the available memory that prefetched weights of all models may take. Whether models fit
 # is checked when they are loaded.
 _SHARE = 0.5
-# Linux reads no more than this ahead, or what a disk takes at once, however much it is asked for.
+# Bytes to read ahead in one call. Linux cuts longer requests to the window of the disk, which is
+# usually this.
 _READ_AHEAD = 2**17
 
 
@@ -38,8 +39,8 @@ def prefetch_weights(directories: Mapping[str, Path], dtype: DType) -> dict[str,
         dtype: Type that matrices will be stored in.
 
     Returns:
-        The memory for the weights of each model that has any. Models for which there is too little,
-        or whose files are unusable, are left out.
+        The memory for the weights of each model, by name. Models that need more than is left, that
+        have no weights to pack, or whose files are unusable are left out.
     """
     left = available_memory() * _SHARE
     files: list[Path] = []

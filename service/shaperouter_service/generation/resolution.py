@@ -29,11 +29,11 @@ BAN = float("-inf")
 # Options that become biases, which share the room of a slot.
 BIASING = ("logit_bias", "bad_words", "bad_words_token_ids", "suppress_tokens")
 
-# Tokens of an answer in a conversation whose request leaves their number open. Clients of chats
-# rarely say it, and expect a whole answer. Not all that the model's length leaves, as at vLLM: the
-# cache of a request has room for its maximum.
+# Default limit of an answer in a conversation. Clients of chats rarely set one, and expect a whole
+# answer. vLLM allows all that the model's length leaves, but here the cache of a request has room
+# for its maximum.
 _CHAT_TOKENS = 1024
-# Those that routers expect of such an answer.
+# Tokens that routers expect such an answer to have.
 _EXPECTED_CHAT_TOKENS = 128
 
 

@@ -18,7 +18,8 @@ class Tracer:
     compile thread, once more.
 
     Tracing is Python code, so two traces would contend for the interpreter lock, and each would
-    take longer than both in turn. Of several that wait, the graph that a thread took first is next.
+    take longer than both in turn. Graphs that wait are traced in the order in which compile threads
+    took them.
     """
 
     def __init__(self) -> None:
@@ -26,7 +27,7 @@ class Tracer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="trace")
         self._lock = threading.Lock()
         self._arrivals = itertools.count()
-        # A heap: when a thread took the graph, what its trace and its result are.
+        # A heap of when a compile thread took a graph, its arrival here, its builder, its result.
         self._waiting: list[tuple[float, int, Builder, Future[float]]] = []
         self._is_tracing = False
         self._last_traced = -math.inf

@@ -136,7 +136,8 @@ class Covers:
             seconds
         ):
             return
-        # What a call took beyond the fastest of its graph would have been lost on others, too.
+        # What a call took beyond the best time of its graph had another cause, which another graph
+        # would not have removed.
         seconds = min(seconds, steps * self._graphs.step_seconds(served.signature))
         missed = seconds - steps * share * self._graphs.step_seconds(asked)
         if missed > 0:
