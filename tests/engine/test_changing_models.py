@@ -136,10 +136,17 @@ def test_a_frozen_worker_makes_the_declared_graphs_of_a_revision(
 
 
 @pytest.mark.usefixtures("native_kernels")
-def test_prefetched_memory_belongs_to_the_weights_that_were_read_into_it() -> None:
+def test_prefetched_memory_belongs_to_the_weights_that_were_read_into_it(
+    kept_compilations: CompileCache,
+) -> None:
     prefetched = {SERVED: PopulatedMemory(2**20)}
     memory = weakref.ref(prefetched[SERVED])
-    bench = Bench({SERVED: GOLDENS / SERVED}, ladders=few_rungs, prefetched=prefetched)
+    bench = Bench(
+        {SERVED: GOLDENS / SERVED},
+        ladders=few_rungs,
+        compile_cache=kept_compilations,
+        prefetched=prefetched,
+    )
     # Nothing else holds it, so an unloaded model leaves nothing behind.
     wait_until(lambda: memory() is None)
     assert bench.parts.kernels

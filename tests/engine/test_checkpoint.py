@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from ml_dtypes import bfloat16
 from safetensors.numpy import load_file, save_file
-from structlog.testing import capture_logs
 
 from harness.engine import GOLDENS
+from harness.logs import capture_logs
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.errors import StartupError
 from shaperouter_service.models import load_model

@@ -22,7 +22,7 @@ def capture_logs() -> AbstractContextManager[list[MutableMapping[str, Any]]]:
 def _unless_compiling(
     _logger: Any, _method: str, line: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    if threading.current_thread().name.startswith("compile-"):
+    if threading.current_thread().name == "compile":
         raise structlog.DropEvent
     return line
 
