@@ -4,12 +4,13 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from harness.engine import CHECKPOINTS, GOLDENS, Bench, Collected, few_rungs
 from harness.sounds import GoldenSounds
 from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.errors import StartupError
-from shaperouter_service.models import NARROW_CACHES, load_model, resolve_cache_dtype
+from shaperouter_service.models import NARROW_CACHES, DType, load_model, resolve_cache_dtype
 from shaperouter_service.routing.signatures import GraphKind
 from shaperouter_service.worker.run import Ended
 
@@ -114,6 +115,15 @@ def test_transcripts_are_aligned_nearly_as_with_caches_in_float32(
     narrow, exact = scores
     assert not np.array_equal(narrow, exact)
     np.testing.assert_allclose(narrow, exact, atol=0.05)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "int4"])
+def test_caches_are_narrow_by_default_if_weights_have_fewer_bits_than_float32(
+    dtype: DType,
+) -> None:
+    assert resolve_cache_dtype("auto", dtype, packed=True) == NARROW_CACHES
+    assert resolve_cache_dtype("float32", dtype, packed=True) == tf.float32
+    assert resolve_cache_dtype("auto", "float32", packed=True) == tf.float32
 
 
 def test_without_the_kernels_caches_have_the_type_of_computations() -> None:

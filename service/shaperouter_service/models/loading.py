@@ -142,7 +142,10 @@ def resolve_dtype(choice: Literal["auto"] | DType, *, packed: bool) -> DType:
 def resolve_cache_dtype(
     choice: Literal["auto", "float32", "bfloat16"], dtype: DType, *, packed: bool
 ) -> tf.DType:
-    """Chooses the type of caches: for `auto`, the type of most computations.
+    """Chooses the type of caches.
+
+    With packed weights, `auto` is float32 for weights in float32 and bfloat16 for those of fewer
+    bits; otherwise it is the type of most computations.
 
     Args:
         choice: The configured type.
@@ -152,11 +155,12 @@ def resolve_cache_dtype(
     Raises:
         StartupError: This machine can't have caches of that type.
     """
-    computing = tf.float32 if packed else tf.as_dtype(dtype)
+    if packed:
+        narrow = choice == "bfloat16" or (choice == "auto" and dtype != "float32")
+        return NARROW_CACHES if narrow else tf.float32
+    computing = tf.as_dtype(dtype)
     if choice in ("auto", computing.name):
         return computing
-    if packed:
-        return NARROW_CACHES
     raise StartupError(
         f"kv-cache-dtype {choice} needs a CPU with the native kernels, which are not in use here; "
         f"use auto, which is {computing.name}"

@@ -116,6 +116,10 @@ class OnDemand:
             if not self._waiting[name]:
                 del self._waiting[name]
 
+    async def loadable(self) -> list[str]:
+        """The models that are not served and that a request may load, by name."""
+        return await self._repository.loadable()
+
     @in_background
     async def unloading(self) -> None:
         """Takes back lost loads inside the context, and unloads idle models if there is a limit."""

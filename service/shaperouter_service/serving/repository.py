@@ -174,6 +174,10 @@ class Repository:
             return False
         return name in await asyncio.to_thread(locations_in, self._directory)
 
+    async def loadable(self) -> list[str]:
+        """The models that are not served and that a request may load; see `may_load`."""
+        return [name for name in await self.unloaded() if self._newest(name).on_demand]
+
     async def size(self, name: str) -> int:
         """Bytes of the files of a model in the repository.
 

@@ -20,7 +20,7 @@ class EngineConfig:
     Attributes:
         models: Directory of each model, by name.
         dtype: Type of the weights; auto is bfloat16 on a GPU and float32 elsewhere.
-        kv_cache_dtype: Type of caches; auto is that of most computations.
+        kv_cache_dtype: Type of caches; auto is float32 for weights in float32, bfloat16 for others.
         kernels: Whether to use the native kernels on a CPU, if they are installed.
         beam_cover: Whether to compile in advance a graph that covers most beam searches, and one
             that decodes several requests together.

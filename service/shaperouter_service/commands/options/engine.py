@@ -97,10 +97,10 @@ engine_options = options_of(
         "--kv-cache-dtype",
         type=click.Choice(["auto", "float32", "bfloat16"]),
         default="auto",
-        help="Data type of the keys and values that requests keep. auto is the type of most "
-        "computations, which is float32 on a CPU with the native kernels. There, bfloat16 takes "
-        "half of the memory, and steps of several requests read less; tokens may differ from "
-        "those of float32.",
+        help="Data type of the keys and values that requests keep. auto is float32 if weights are "
+        "in float32, and bfloat16 otherwise. bfloat16 takes half of the memory, and steps of "
+        "several requests read less; tokens may differ from those of float32. Without the native "
+        "kernels, caches have the type of the weights.",
     ),
     option(
         "--kernels",

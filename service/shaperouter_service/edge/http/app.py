@@ -74,7 +74,7 @@ def make_app(
             return failed(request, exhausted)
         return failed(request, HttpError(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", DEFECT))
 
-    generations, models = Generations(core, gate), ModelList(core.models)
+    generations, models = Generations(core, gate), ModelList(core.models, core.on_demand)
     encoders, speech = Encoders(core.inference), Speech(core.transcription)
     return Starlette(
         routes=[

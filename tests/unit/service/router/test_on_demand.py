@@ -121,6 +121,24 @@ def test_a_load_says_how_far_it_is_and_goes_on_without_its_caller(
     play(scenario, settings=settings)
 
 
+def test_models_that_a_request_may_load_are_listed(
+    http: Callable[..., None], settings: dict[str, Any]
+) -> None:
+    async def scenario(client: httpx.AsyncClient, router: Router, *_: Any) -> None:
+        await router.generate(model="b")
+        await client.post("/v2/repository/models/b/unload")
+        listed = {each["id"]: each for each in (await client.get("/v1/models")).json()["data"]}
+        # An operator has unloaded b, so no request may load it.
+        assert sorted(listed) == ["a", "c", "tiny"]
+        assert "max_model_len" not in listed["a"]
+        assert (await client.get("/v1/models/a")).json() == listed["a"]
+        assert (await client.get("/v1/models/b")).status_code == 404
+        await router.generate(model="a")
+        assert (await client.get("/v1/models/a")).json()["max_model_len"] > 0
+
+    http(scenario, settings=settings)
+
+
 async def index_entry(client: httpx.AsyncClient, name: str) -> dict[str, str]:
     """A model's entry in the index of the repository."""
     models = (await client.post("/v2/repository/index")).json()
