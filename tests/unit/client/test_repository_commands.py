@@ -37,7 +37,8 @@ def test_a_load_has_the_deadline_that_is_given(
     left: list[float] = []
     fake.before_models = lambda context: left.append(context.time_remaining())
     CliRunner().invoke(cli, ["--address", fake.address, "load", "gpt2", *options])
-    assert [seconds <= 60 for seconds in left] == [limited]
+    # gRPC rounds the time that is left up when it sends it.
+    assert [seconds < 61 for seconds in left] == [limited]
 
 
 def test_a_canary_prints_the_share_of_each_revision(fake: FakeShaperouter) -> None:
