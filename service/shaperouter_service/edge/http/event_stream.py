@@ -1,8 +1,9 @@
 """Streams of server-sent events."""
 
+import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
 from sse_starlette import EventSourceResponse
@@ -10,7 +11,8 @@ from sse_starlette import EventSourceResponse
 from shaperouter_service.edge.http.errors import ErrorBody, error_body
 from shaperouter_service.errors import ServiceError
 
-# Seconds without an event after which a stream sends a comment, so that proxies keep it open.
+# Seconds without an event after which a stream sends a comment, so that proxies keep it open. As
+# long, a stream waits for its first piece before it begins.
 PING = 10
 
 _ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -41,7 +43,10 @@ async def event_stream(
     last: str | None = "[DONE]",
     are_typed: bool = False,
 ) -> EventStream:
-    """Waits for the first piece, so that an error has a status, and streams the rest.
+    """Waits a while for the first piece, so that an error has a status, and streams the rest.
+
+    A request may wait longer, for a slot or for its model to be loaded. Its stream then begins with
+    comments.
 
     Args:
         pieces: The bodies of the events. Closed at the end, and if the caller leaves.
@@ -50,11 +55,16 @@ async def event_stream(
         are_typed: Whether each body has its type, which names its event.
 
     Raises:
-        ServiceError: The request failed before its first piece.
+        ServiceError: The request failed meanwhile.
     """
+    first = asyncio.ensure_future(anext(pieces))
     try:
-        first = await anext(pieces)
+        await asyncio.wait([first], timeout=PING)
+        if first.done():
+            first.result()
     except BaseException:
+        first.cancel()
+        await asyncio.wait([first])
         await pieces.aclose()
         raise
 
@@ -69,7 +79,7 @@ async def event_stream(
 
 
 async def _events_of(
-    first: dict[str, Any] | None,
+    first: Awaitable[dict[str, Any] | None],
     pieces: Pieces,
     event: Callable[[Mapping[str, Any]], bytes],
     error_event: Callable[[ServiceError], bytes],
@@ -78,8 +88,8 @@ async def _events_of(
     """The pieces as events, and the error if they end with one."""
     async with contextlib.aclosing(pieces):
         try:
-            if first is not None:
-                yield event(first)
+            if (piece := await first) is not None:
+                yield event(piece)
             async for piece in pieces:
                 if piece is not None:
                     yield event(piece)

@@ -307,11 +307,14 @@ def test_an_error_within_a_stream_is_its_last_event(http: Any) -> None:
     http(scenario)
 
 
-def test_a_stream_that_waits_sends_comments(http: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("stalls", [True, False], ids=["for a graph", "for its first piece"])
+def test_a_stream_that_waits_sends_comments(
+    http: Any, monkeypatch: pytest.MonkeyPatch, *, stalls: bool
+) -> None:
     monkeypatch.setattr(event_stream, "PING", 0.02)
 
     async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
-        worker.script = [worker.stall(), worker.hold, *worker.script]
+        worker.script = [*[worker.stall()] * stalls, worker.hold, *worker.script]
         async with client.stream("POST", COMPLETIONS, json=PROMPT | {"stream": True}) as response:
             lines = response.aiter_lines()
             while not (await anext(lines)).startswith(": ping"):
@@ -319,6 +322,23 @@ def test_a_stream_that_waits_sends_comments(http: Any, monkeypatch: pytest.Monke
             worker.released.set()
             rest = [line async for line in lines]
         assert "data: [DONE]" in rest
+
+    http(scenario)
+
+
+def test_an_error_after_a_long_wait_is_an_event(http: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "PING", 0.02)
+
+    async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
+        worker.script = [worker.hold, DeadlyRequestError("r", lost=3, isolated=2)]
+        async with client.stream("POST", COMPLETIONS, json=PROMPT | {"stream": True}) as response:
+            assert response.status_code == 200
+            lines = response.aiter_lines()
+            while not (await anext(lines)).startswith(": ping"):
+                pass
+            worker.released.set()
+            rest = [line async for line in lines if line.startswith("data: ")]
+        assert json.loads(rest[-1].removeprefix("data: "))["error"]["code"] == "deadly_request"
 
     http(scenario)
 
