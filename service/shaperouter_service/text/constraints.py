@@ -7,7 +7,7 @@ it in a `GrammarProcess`. The worker follows it in `token_masks`.
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -44,7 +44,9 @@ class ConstraintError(ValueError):
         self.path = path
 
 
-def grammar_of(name: str, value: str | tuple[str, ...], *, drops_first_space: bool) -> str:
+def grammar_of(
+    name: str, value: str | tuple[str, ...], *, drops_first_space: bool, calls: str = ""
+) -> str:
     """Makes a grammar of an option, and checks it.
 
     Args:
@@ -52,6 +54,7 @@ def grammar_of(name: str, value: str | tuple[str, ...], *, drops_first_space: bo
         value: The option, within its limits.
         drops_first_space: Whether a text loses a space at its beginning when it is detokenized, so
             that its tokens may have one more than the grammar.
+        calls: A grammar in Lark's syntax that the text may follow instead; empty for none.
 
     Raises:
         ConstraintError: The constraint is malformed, too large, or can never be met.
@@ -70,9 +73,19 @@ def grammar_of(name: str, value: str | tuple[str, ...], *, drops_first_space: bo
             inner = {"lark_grammar": str(value)}
     if error := _error_of(json.dumps({"grammars": [inner]})):
         raise ConstraintError(error) if schema is None else _deepest(schema, error)
-    grammars: list[Mapping[str, Any]] = [inner]
-    if drops_first_space:
-        grammars = [{"lark_grammar": 'start: " "? @text'}, {"name": "text", **inner}]
+    space = '" "? ' if drops_first_space else ""
+    if calls:
+        grammars = [
+            {"lark_grammar": f"start: {space}(@text | @calls)"},
+            {"name": "text", **inner},
+            {"name": "calls", "lark_grammar": calls},
+        ]
+        if error := _error_of(json.dumps({"grammars": grammars})):
+            raise ConstraintError(f"{error} (together with the calls of tools)")
+    elif space:
+        grammars = [{"lark_grammar": f"start: {space}@text"}, {"name": "text", **inner}]
+    else:
+        grammars = [inner]
     return json.dumps({"grammars": grammars})
 
 

@@ -48,10 +48,13 @@ def _bytes() -> int:
     return pages * resource.getpagesize()
 
 
-def _answer(name: str, value: str | list[str], drops_first_space: bool) -> dict[str, str]:
+def _answer(
+    name: str, value: str | list[str], drops_first_space: bool, calls: str
+) -> dict[str, str]:
     given = value if isinstance(value, str) else tuple(value)
     try:
-        return {"grammar": grammar_of(name, given, drops_first_space=drops_first_space)}
+        grammar = grammar_of(name, given, drops_first_space=drops_first_space, calls=calls)
+        return {"grammar": grammar}
     except ConstraintError as error:
         return {"rule": str(error), "path": error.path}
     # A defect of ours or of llguidance. The router raises it again, so that it is logged and the

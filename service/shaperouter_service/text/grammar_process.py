@@ -39,7 +39,7 @@ _FAULTS = {
 
 log = structlog.get_logger(__name__)
 
-_Asked: TypeAlias = tuple[str, str | tuple[str, ...], bool]
+_Asked: TypeAlias = tuple[str, str | tuple[str, ...], bool, str]
 
 
 class GrammarProcess:
@@ -50,7 +50,9 @@ class GrammarProcess:
         self._process: _Process | None = None
         self._answers: dict[_Asked, dict[str, str]] = {}
 
-    def grammar(self, name: str, value: str | tuple[str, ...], *, drops_first_space: bool) -> str:
+    def grammar(
+        self, name: str, value: str | tuple[str, ...], *, drops_first_space: bool, calls: str = ""
+    ) -> str:
         """Makes a grammar of an option, and checks it; see `grammar_of`.
 
         Raises:
@@ -58,7 +60,7 @@ class GrammarProcess:
             ExhaustedError: The processes were ended by others, for want of memory.
             OSError: The system cannot start a process.
         """
-        asked = (name, value, drops_first_space)
+        asked = (name, value, drops_first_space, calls)
         answer = self._answers.pop(asked, None) or self._ask(asked)
         if "defect" in answer:
             raise RuntimeError(answer["defect"])

@@ -59,6 +59,7 @@ class TokenizerThreads:
         value: str | tuple[str, ...],
         *,
         continues_text: bool,
+        calls: str,
     ) -> str:
         """Makes a grammar of a constraint for a client, beside all tokenizing.
 
@@ -68,6 +69,7 @@ class TokenizerThreads:
             name: The constraint.
             value: Its value.
             continues_text: Whether the text continues that of the prompt, and so loses no space.
+            calls: See `grammar_of`.
 
         Raises:
             ConstraintError: The constraint cannot be used.
@@ -77,7 +79,7 @@ class TokenizerThreads:
         def make() -> str:
             # It takes a while at the first time.
             drops = not continues_text and tokenizer.drops_first_space
-            return self._grammar_process.grammar(name, value, drops_first_space=drops)
+            return self._grammar_process.grammar(name, value, drops_first_space=drops, calls=calls)
 
         # Each counts the same, as its size says little about the time that it takes.
         return await self._grammars.run(client, CALL_CHARACTERS, make)
@@ -172,7 +174,12 @@ class ClientTokenizer:
         return context_of(self._tokenizer.decode, prompt)
 
     async def grammar(
-        self, name: str, value: str | tuple[str, ...], *, continues_text: bool = False
+        self,
+        name: str,
+        value: str | tuple[str, ...],
+        *,
+        continues_text: bool = False,
+        calls: str = "",
     ) -> str:
         """Makes a grammar of a constraint; see `grammar_of`.
 
@@ -180,9 +187,15 @@ class ClientTokenizer:
             name: The constraint.
             value: Its value.
             continues_text: Whether the text continues that of the prompt.
+            calls: See `grammar_of`.
         """
         return await self._threads.grammar(
-            self._client, self._tokenizer, name, value, continues_text=continues_text
+            self._client,
+            self._tokenizer,
+            name,
+            value,
+            continues_text=continues_text,
+            calls=calls,
         )
 
     @property

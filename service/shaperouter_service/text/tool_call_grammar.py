@@ -1,4 +1,4 @@
-"""The grammar of answers that must call a tool."""
+"""The grammar of calls of tools."""
 
 import json
 from collections.abc import Mapping
@@ -9,7 +9,11 @@ from shaperouter_service.text.constraints import with_whitespace
 
 
 def tool_call_grammar(
-    form: CallFormat, tools: Mapping[str, Mapping[str, Any]], *, is_single: bool
+    form: CallFormat,
+    tools: Mapping[str, Mapping[str, Any]],
+    *,
+    is_single: bool,
+    beside_text: bool = False,
 ) -> str:
     """Writes a grammar of calls, in Lark's syntax.
 
@@ -17,9 +21,14 @@ def tool_call_grammar(
         form: How the model writes calls.
         tools: JSON schemas of arguments, by the name of the tool.
         is_single: Whether an answer has one call; otherwise it may have more.
+        beside_text: Whether an answer may be a text instead. A call that begins without a mark is
+            then read in JSON's parts, because the text may begin with the same ones.
     """
     frame, rules = form.frame, []
     for index, (name, schema) in enumerate(tools.items()):
+        if beside_text and not frame.begin:
+            rules.append(f"call_{index}: %json {json.dumps(_whole_call(form, name, schema))}")
+            continue
         begin = f'{{"name": {json.dumps(name, ensure_ascii=False)}, "{form.arguments}": '
         rules.append(f"call_{index}: {json.dumps(begin)} arguments_{index} " + '"}"')
         rules.append(f"arguments_{index}: %json {json.dumps(with_whitespace(schema))}")
@@ -29,3 +38,19 @@ def tool_call_grammar(
     parts.append(json.dumps(frame.end) if frame.end else "")
     start = " ".join(filter(None, parts))
     return "\n".join([f"start: {start}", f"call: {calls}", *rules])
+
+
+def _whole_call(form: CallFormat, name: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The JSON schema of a call with its name and arguments."""
+    # Where the arguments' schema refers to them, it finds them only at the root.
+    definitions = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+    whole: Mapping[str, Any] = with_whitespace(
+        {
+            "type": "object",
+            "properties": {"name": {"const": name}, form.arguments: schema},
+            "required": ["name", form.arguments],
+            "additionalProperties": False,
+            **definitions,
+        }
+    )
+    return whole

@@ -1,8 +1,10 @@
 """The grammar that the text of a request must follow, made and checked before a worker sees it."""
 
 import json
+from collections.abc import Collection
+from dataclasses import replace
 
-from shaperouter_service.conversation import MessageRules
+from shaperouter_service.conversation import MessageFormat, MessageRules
 from shaperouter_service.errors import Violation
 from shaperouter_service.generation.chat import Chat
 from shaperouter_service.generation.limits import MAX_CONSTRAINT_CHARACTERS
@@ -16,7 +18,7 @@ from shaperouter_service.text import (
 
 
 async def grammar_of_options(
-    given: Given, tokenizer: ClientTokenizer, *, continues_text: bool
+    given: Given, tokenizer: ClientTokenizer, *, continues_text: bool, calls: str = ""
 ) -> tuple[str, list[Violation]]:
     """The grammar of a request's constraint, and what is wrong with it; takes up to a second.
 
@@ -24,10 +26,13 @@ async def grammar_of_options(
         given: Options that are valid by themselves, with at most one constraint.
         tokenizer: The model's tokenizer.
         continues_text: Whether the new text continues that of the prompt.
+        calls: The grammar of calls that may replace the text; empty for none.
     """
     for name in CONSTRAINTS & given.keys():
         try:
-            grammar = await tokenizer.grammar(name, given[name], continues_text=continues_text)
+            grammar = await tokenizer.grammar(
+                name, given[name], continues_text=continues_text, calls=calls
+            )
             return grammar, []
         except ConstraintError as error:
             violation = Violation(field=f"options.{name}{error.path}", description=str(error))
@@ -35,7 +40,41 @@ async def grammar_of_options(
     return "", []
 
 
-async def grammar_of_calls(
+async def grammar_of_answer(
+    chat: Chat,
+    message: MessageRules,
+    given: Given,
+    tokenizer: ClientTokenizer,
+    *,
+    may_call: bool,
+) -> tuple[str, MessageRules, list[Violation]]:
+    """The grammar of an answer in a conversation, how it is read, and what is wrong.
+
+    Args:
+        chat: The conversation.
+        message: How the answer is read without a grammar.
+        given: Options that are valid by themselves, with at most one constraint.
+        tokenizer: The model's tokenizer.
+        may_call: Whether the caller can take calls where it has asked for a format.
+    """
+    if chat.must_call:
+        grammar, wrong = await _grammar_of_calls(chat, message, given, tokenizer)
+        # The answer has only calls, even if the prompt has begun the reasoning.
+        return grammar, replace(message, in_reasoning=False), wrong
+    if not CONSTRAINTS & given.keys():
+        return "", message, []
+    calls, wrong = "", []
+    if may_call and message.tools:
+        calls, wrong = await _calls(chat, message, tokenizer, names=message.tools, beside_text=True)
+    if wrong:
+        return "", message, wrong
+    grammar, wrong = await grammar_of_options(given, tokenizer, continues_text=False, calls=calls)
+    # It has no marks but those of calls: the rest is the text that was asked for.
+    form = MessageFormat(calls=message.format.calls if calls else None)
+    return grammar, replace(message, format=form, in_reasoning=False), wrong
+
+
+async def _grammar_of_calls(
     chat: Chat, message: MessageRules, given: Given, tokenizer: ClientTokenizer
 ) -> tuple[str, list[Violation]]:
     """The grammar of an answer that must call a tool, and what is wrong with it.
@@ -46,8 +85,7 @@ async def grammar_of_calls(
         given: Options that are valid by themselves.
         tokenizer: The model's tokenizer.
     """
-    form = message.format.calls
-    if form is None:
+    if message.format.calls is None:
         why = "must not require a call: the chat template has no format of calls that is known"
         return "", [Violation(field="tool_choice", description=why)]
     for name in CONSTRAINTS & given.keys():
@@ -56,16 +94,42 @@ async def grammar_of_calls(
     if not tokenizer.is_constrainable:
         why = f"must not require a call: the tokenizer's decoder, {tokenizer.decoder}, hides bytes"
         return "", [Violation(field="tool_choice", description=why)]
-    schemas = {name: schema for name, schema in chat.tool_schemas.items() if name in chat.must_call}
+    calls, wrong = await _calls(chat, message, tokenizer, names=chat.must_call, beside_text=False)
+    if wrong:
+        return "", wrong
+    try:
+        return await tokenizer.grammar("grammar", calls), []
+    except ConstraintError as error:
+        return "", [Violation(field="tools", description=str(error))]
+
+
+async def _calls(
+    chat: Chat,
+    message: MessageRules,
+    tokenizer: ClientTokenizer,
+    *,
+    names: Collection[str],
+    beside_text: bool,
+) -> tuple[str, list[Violation]]:
+    """A grammar in Lark's syntax of calls of some tools, and what is wrong with it.
+
+    It is empty if the format of calls is not known.
+    """
+    form = message.format.calls
+    if form is None:
+        return "", []
+    schemas = {name: schema for name, schema in chat.tool_schemas.items() if name in names}
     for name, schema in schemas.items():
         try:
             await tokenizer.grammar("json_schema", _bounded(json.dumps(schema)))
         except ConstraintError as error:
             place = f"tools: the parameters of {name}{error.path}"
             return "", [Violation(field="tools", description=f"{place}: {error}")]
-    grammar = tool_call_grammar(form, schemas, is_single=message.single_call)
+    grammar = tool_call_grammar(
+        form, schemas, is_single=message.single_call, beside_text=beside_text
+    )
     try:
-        return await tokenizer.grammar("grammar", _bounded(grammar)), []
+        return _bounded(grammar), []
     except ConstraintError as error:
         return "", [Violation(field="tools", description=str(error))]
 

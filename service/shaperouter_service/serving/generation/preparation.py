@@ -2,10 +2,10 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
-from shaperouter_service.conversation import MessageFormat, MessageRules, TextPart
+from shaperouter_service.conversation import MessageRules, TextPart
 from shaperouter_service.conversation.formats import THINK
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.generation.chat import Chat, chat_violations
@@ -30,7 +30,7 @@ from shaperouter_service.generation.resolution import Given, Resolved, expected_
 from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.serving.generation.grammars import (
-    grammar_of_calls,
+    grammar_of_answer,
     grammar_of_options,
 )
 from shaperouter_service.serving.generation.languages import (
@@ -182,22 +182,21 @@ async def prepare(
             tokenizer, sound.get("stop", ()), resolved["num_beams"]
         )
     grammar = ""
-    chat = request.chat
     context: Sequence[int] = ()
     if tokenizer and not violations:
-        if chat and message and chat.must_call:
-            grammar, violations = await grammar_of_calls(chat, message, given, tokenizer)
-            # The answer has only calls, even if the prompt has begun the reasoning.
-            message = replace(message, in_reasoning=False)
-        else:
-            if chat is None:
-                context = tokenizer.context(prompt)
+        if request.chat is None or message is None:
+            context = tokenizer.context(prompt)
             grammar, violations = await grammar_of_options(
                 given, tokenizer, continues_text=bool(context)
             )
-            if grammar and message:
-                # It has no marks: all of it is the text that the caller asked for.
-                message = MessageRules(format=MessageFormat())
+        else:
+            grammar, message, violations = await grammar_of_answer(
+                request.chat,
+                message,
+                given,
+                tokenizer,
+                may_call=request.reads_messages,
+            )
     if violations:
         raise InvalidRequestError(*violations)
     return PreparedRequest(
@@ -211,7 +210,7 @@ async def prepare(
         echo=_echo(request, model, prompt, tokenizer) if given.get("echo") else None,
         explain=request.explain,
         message=message if request.reads_messages else None,
-        expected_tokens=expected_tokens(given, resolved, is_chat=chat is not None),
+        expected_tokens=expected_tokens(given, resolved, is_chat=request.chat is not None),
     )
 
 

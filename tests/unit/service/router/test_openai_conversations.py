@@ -108,6 +108,23 @@ def test_a_required_call_constrains_the_answer(talk: Any, choice: Any) -> None:
     talk(scenario)
 
 
+def test_an_answer_in_a_format_may_call_a_tool_instead(talk: Any) -> None:
+    async def scenario(talk: Talk) -> None:
+        answer = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"const": 7}}}
+        talk.answers(CALL)
+        for read in (message_of, streamed_message):
+            message = await read(talk, response_format=answer)
+            assert message["finish_reason"] == "tool_calls"
+            assert [call["function"]["name"] for call in message["tool_calls"]] == ["add"]
+        talk.answers("7")
+        message = await message_of(talk, response_format=answer)
+        assert (message["content"], message["finish_reason"]) == ("7", "stop")
+        for request in talk.worker.requests:
+            assert all(part in request.grammar for part in ("<tool_call>", "add", "const"))
+
+    talk(scenario)
+
+
 def test_clients_may_call_a_tool_strict_whether_a_call_is_required_or_not(talk: Any) -> None:
     async def scenario(talk: Talk) -> None:
         strict = {"type": "function", "function": ADD["function"] | {"strict": True}}

@@ -6,6 +6,7 @@ import random
 import jsonschema
 import numpy as np
 import pytest
+from llguidance import LLMatcher, LLTokenizer
 
 from shaperouter_service.conversation import MessageFormat, MessageRules, ToolCall
 from shaperouter_service.conversation.formats import FORMATS, CallFormat
@@ -20,6 +21,22 @@ TOOLS = {
         "additionalProperties": False,
     },
     'say "ß"': {"enum": [{"text": "x"}, {"text": "y"}]},
+}
+# What may be answered instead of a call, and a tool whose schema refers to its definitions.
+TEXTS = {
+    "json_schema": json.dumps(
+        {
+            "type": "object",
+            "properties": {"name": {"type": "string"}},
+            "additionalProperties": False,
+        }
+    ),
+    "choices": ("yes", "{no}"),
+}
+REFERRING = {
+    "type": "object",
+    "$defs": {"n": {"enum": [5]}},
+    "properties": {"n": {"$ref": "#/$defs/n"}},
 }
 END, CASES, NEW_TOKENS = 0, 8, 300
 
@@ -54,3 +71,30 @@ def test_calls_follow_their_schemas(
             jsonschema.validate(json.loads(call.arguments), TOOLS[call.name])
     assert min(counts) >= 1
     assert not is_single or counts == {1}
+
+
+@pytest.mark.parametrize("space", ["", " "], ids=["text", "text after a space"])
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+def test_an_answer_is_calls_or_a_text_that_follows_its_constraint(
+    form: CallFormat, text: str, space: str
+) -> None:
+    tools = {"add": TOOLS["add"], "refer": REFERRING}
+    lark = tool_call_grammar(form, tools, is_single=False, beside_text=True)
+    grammar = grammar_of(text, TEXTS[text], drops_first_space=bool(space), calls=lark)
+
+    def call(name: str, **arguments: int) -> str:
+        return form.written([{"name": name, form.arguments: arguments}])
+
+    valid = [call("add", a=7), call("refer", n=5)]
+    valid += ['{"name": "add"}'] if text == "json_schema" else ["yes", "{no}"]
+    for answer in valid:
+        assert follows(grammar, space + answer)
+    for answer in (call("add", a=100), call("sub", a=7), call("refer", n=6), "maybe"):
+        assert not follows(grammar, space + answer)
+
+
+def follows(grammar: str, text: str) -> bool:
+    matcher = LLMatcher(LLTokenizer("byte"), grammar, log_level=0)
+    tokens = [*text.encode()]
+    return matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting()
