@@ -402,53 +402,61 @@ void RowsDoNotDependOnOthers(const Kernels& kernels, const Pool& pool) {
 }
 
 // A query is the same alone and among others, to the last bit, whatever there is beyond its end.
+void QueriesDoNotDependOnOthers(const Kernels& kernels, const Pool& pool, size_t queries,
+                                size_t size) {
+  constexpr size_t kPlaces = 85, kStart = 59, kEnd = 79;
+  Floats query(queries * size), caches(2 * kPlaces * size), shares(queries * kPlaces);
+  Floats out(query.size()), own(size);
+  std::mt19937 random(static_cast<unsigned>(queries));
+  std::uniform_real_distribution<float> number(-1, 1);
+  for (Floats* floats : {&query, &caches}) {
+    for (size_t at = 0; at < floats->size(); ++at) (*floats)[at] = number(random);
+  }
+  for (size_t at = kEnd * size; at < kPlaces * size; ++at) {
+    caches[at] = caches[kPlaces * size + at] = std::numeric_limits<float>::quiet_NaN();
+  }
+  const int32_t start = kStart, end = kEnd;
+  const Attention all = {1,
+                         1,
+                         1,
+                         queries,
+                         kPlaces,
+                         size,
+                         query.data(),
+                         caches.data(),
+                         caches.data() + kPlaces * size,
+                         false,
+                         kPlaces * size,
+                         &start,
+                         &end,
+                         nullptr,
+                         true,
+                         nullptr,
+                         nullptr,
+                         0.25f,
+                         0,
+                         shares.data(),
+                         out.data()};
+  Attend(all, kernels, pool);
+  for (size_t at = 0; at < queries; ++at) {
+    const int32_t own_start = static_cast<int32_t>(all.Start(0, at));
+    const int32_t own_end = static_cast<int32_t>(all.End(0, at));
+    Attention alone = all;
+    alone.queries = 1;
+    alone.query += at * size;
+    alone.starts = &own_start;
+    alone.ends = &own_end;
+    alone.out = own.data();
+    Attend(alone, kernels, pool);
+    CHECK(std::memcmp(own.data(), &out[at * size], size * sizeof(float)) == 0);
+  }
+}
+
 void QueriesDoNotDependOnOthers(const Kernels& kernels, const Pool& pool) {
-  constexpr size_t kPlaces = 45, kSize = 37, kStart = 19, kEnd = 39;
-  for (size_t queries = 1; queries <= 7; ++queries) {
-    Floats query(queries * kSize), caches(2 * kPlaces * kSize), shares(queries * kPlaces);
-    Floats out(query.size()), own(kSize);
-    std::mt19937 random(static_cast<unsigned>(queries));
-    std::uniform_real_distribution<float> number(-1, 1);
-    for (Floats* floats : {&query, &caches}) {
-      for (size_t at = 0; at < floats->size(); ++at) (*floats)[at] = number(random);
-    }
-    for (size_t at = kEnd * kSize; at < kPlaces * kSize; ++at) {
-      caches[at] = caches[kPlaces * kSize + at] = std::numeric_limits<float>::quiet_NaN();
-    }
-    const int32_t start = kStart, end = kEnd;
-    const Attention all = {1,
-                           1,
-                           1,
-                           queries,
-                           kPlaces,
-                           kSize,
-                           query.data(),
-                           caches.data(),
-                           caches.data() + kPlaces * kSize,
-                           false,
-                           kPlaces * kSize,
-                           &start,
-                           &end,
-                           nullptr,
-                           true,
-                           nullptr,
-                           nullptr,
-                           0.25f,
-                           0,
-                           shares.data(),
-                           out.data()};
-    Attend(all, kernels, pool);
-    for (size_t at = 0; at < queries; ++at) {
-      const int32_t own_start = static_cast<int32_t>(all.Start(0, at));
-      const int32_t own_end = static_cast<int32_t>(all.End(0, at));
-      Attention alone = all;
-      alone.queries = 1;
-      alone.query += at * kSize;
-      alone.starts = &own_start;
-      alone.ends = &own_end;
-      alone.out = own.data();
-      Attend(alone, kernels, pool);
-      CHECK(std::memcmp(own.data(), &out[at * kSize], kSize * sizeof(float)) == 0);
+  // Heads of sizes that are constants in the kernels, and others.
+  for (const size_t size : {37, 64, 128}) {
+    for (const size_t queries : {1, 2, 3, 4, 5, 6, 7, 13, 58}) {
+      QueriesDoNotDependOnOthers(kernels, pool, queries, size);
     }
   }
 }

@@ -43,7 +43,7 @@ struct Attention {
   float scale;
   float cap;  // Scores are bounded smoothly to less than this; 0 for no bound.
 
-  float* shares;  // [R, H * G, Q, T], scratch memory
+  float* shares;  // Room for [R, H * G, Q, T], scratch memory; queries are Reach() apart
   float* out;     // [R, H * G, Q, D]
 
   // The first position of a row that a query sees. `query` counts the queries of a group.
@@ -56,6 +56,16 @@ struct Attention {
     const bool needed =
         counts == nullptr || static_cast<int64_t>(query % queries) < int64_t{counts[row]};
     return needed ? Position(ends[row], query) : 0;
+  }
+
+  // The end of the row that sees most.
+  size_t Reach() const {
+    size_t reach = 0;
+    for (size_t row = 0; row < rows; ++row) {
+      const size_t end = Position(ends[row], queries - 1);
+      reach = end > reach ? end : reach;
+    }
+    return reach;
   }
 
   // The last of a head's queries that is needed, or the first if none is.
