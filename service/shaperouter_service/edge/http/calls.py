@@ -97,7 +97,7 @@ class Endpoint:
                 elif isinstance(response, EventStream):
                     # It was cut off at the end of the grace; other errors are in its events.
                     await sending(
-                        {"type": "http.response.body", "body": response.error_event(error)}
+                        {"type": "http.response.body", "body": response.error_events(error)}
                     )
             except ClientDisconnect:
                 status = CLIENT_CLOSED_REQUEST

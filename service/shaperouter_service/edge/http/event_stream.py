@@ -3,16 +3,17 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 from sse_starlette import EventSourceResponse
+from starlette.types import Receive, Scope, Send
 
-from shaperouter_service.edge.http.errors import ErrorBody, error_body
+from shaperouter_service.edge.http.errors import error_body
 from shaperouter_service.errors import ServiceError
 
-# Seconds without an event after which a stream sends a comment, so that proxies keep it open. As
-# long, a stream waits for its first piece before it begins.
+# Seconds without an event after which a stream sends a comment, so that proxies keep it open. A
+# stream also waits this long for its first piece before it begins.
 PING = 10
 
 _ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -25,21 +26,35 @@ class EventStream(EventSourceResponse):
     """A stream of server-sent events.
 
     Attributes:
-        error_event: Makes the last event of a stream that the service ends.
+        error_events: Makes the last events of a stream that the service ends.
     """
 
     def __init__(
-        self, events: AsyncIterator[bytes], error_event: Callable[[ServiceError], bytes]
+        self,
+        events: AsyncIterator[bytes],
+        error_events: Callable[[ServiceError], bytes],
+        close: Callable[[], Awaitable[None]],
     ) -> None:
-        """Takes the events, and what makes the last one after an error."""
+        """Takes the events, what makes the last ones after an error, and what closes their source.
+
+        The events close it, too, unless nobody has begun to read them.
+        """
         super().__init__(events, sep="\n", ping=PING, headers={"x-accel-buffering": "no"})
-        self.error_event = error_event
+        self.error_events = error_events
+        self._close = close
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends the events."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._close()
 
 
 async def event_stream(
     pieces: Pieces,
     *,
-    error_body: ErrorBody = error_body,
+    failed: Callable[[ServiceError], Iterable[dict[str, Any]]] = lambda error: [error_body(error)],
     last: str | None = "[DONE]",
     are_typed: bool = False,
 ) -> EventStream:
@@ -50,42 +65,46 @@ async def event_stream(
 
     Args:
         pieces: The bodies of the events. Closed at the end, and if the caller leaves.
-        error_body: Makes the body of an error that ends the stream.
+        failed: Makes the last bodies after an error that ends the stream.
         last: The event after the last piece; None for none.
         are_typed: Whether each body has its type, which names its event.
 
     Raises:
-        ServiceError: The request failed meanwhile.
+        ServiceError: The request failed within this time.
     """
     first = asyncio.ensure_future(anext(pieces))
+
+    async def close() -> None:
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        await pieces.aclose()
+
     try:
         await asyncio.wait([first], timeout=PING)
         if first.done():
             first.result()
     except BaseException:
-        first.cancel()
-        await asyncio.wait([first])
-        await pieces.aclose()
+        await close()
         raise
 
     def event(piece: Mapping[str, Any]) -> bytes:
         name = f"event: {piece['type']}\n" if are_typed else ""
         return f"{name}data: {_ENCODE(piece)}\n\n".encode()
 
-    def error_event(error: ServiceError) -> bytes:
-        return event(error_body(error))
+    def error_events(error: ServiceError) -> bytes:
+        return b"".join(map(event, failed(error)))
 
-    return EventStream(_events_of(first, pieces, event, error_event, last), error_event)
+    return EventStream(_events_of(first, pieces, event, error_events, last), error_events, close)
 
 
 async def _events_of(
     first: Awaitable[dict[str, Any] | None],
     pieces: Pieces,
     event: Callable[[Mapping[str, Any]], bytes],
-    error_event: Callable[[ServiceError], bytes],
+    error_events: Callable[[ServiceError], bytes],
     last: str | None,
 ) -> AsyncIterator[bytes]:
-    """The pieces as events, and the error if they end with one."""
+    """The pieces as events, and those of the error if they end with one."""
     async with contextlib.aclosing(pieces):
         try:
             if (piece := await first) is not None:
@@ -94,7 +113,7 @@ async def _events_of(
                 if piece is not None:
                     yield event(piece)
         except ServiceError as error:
-            yield error_event(error)
+            yield error_events(error)
             return
     if last is not None:
         yield f"data: {last}\n\n".encode()

@@ -1,8 +1,9 @@
 """The grammar that the text of a request must follow, made and checked before a worker sees it."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Any
 
 from shaperouter_service.conversation import MessageFormat, MessageRules
 from shaperouter_service.errors import Violation
@@ -15,6 +16,9 @@ from shaperouter_service.text import (
     ConstraintError,
     tool_call_grammar,
 )
+
+# The schema of arguments where a tool's own cannot be used.
+_ANY: Mapping[str, Any] = {"type": "object"}
 
 
 async def grammar_of_options(
@@ -55,7 +59,7 @@ async def grammar_of_answer(
         message: How the answer is read without a grammar.
         given: Options that are valid by themselves, with at most one constraint.
         tokenizer: The model's tokenizer.
-        may_call: Whether the caller can take calls where it has asked for a format.
+        may_call: Whether an answer in a format may call tools instead.
     """
     if chat.must_call:
         grammar, wrong = await _grammar_of_calls(chat, message, given, tokenizer)
@@ -69,8 +73,10 @@ async def grammar_of_answer(
     if wrong:
         return "", message, wrong
     grammar, wrong = await grammar_of_options(given, tokenizer, continues_text=False, calls=calls)
-    # It has no marks but those of calls: the rest is the text that was asked for.
-    form = MessageFormat(calls=message.format.calls if calls else None)
+    if not calls:
+        # It has no marks: all of it is the text that was asked for.
+        return grammar, MessageRules(format=MessageFormat()), wrong
+    form = MessageFormat(calls=message.format.calls)
     return grammar, replace(message, format=form, in_reasoning=False), wrong
 
 
@@ -114,6 +120,14 @@ async def _calls(
     """A grammar in Lark's syntax of calls of some tools, and what is wrong with it.
 
     It is empty if the format of calls is not known.
+
+    Args:
+        chat: The conversation.
+        message: How the answer is read.
+        tokenizer: The model's tokenizer.
+        names: The tools.
+        beside_text: Whether an answer may be a text instead. Arguments are then any object where
+            their schema cannot be used.
     """
     form = message.format.calls
     if form is None:
@@ -123,11 +137,21 @@ async def _calls(
         try:
             await tokenizer.grammar("json_schema", _bounded(json.dumps(schema)))
         except ConstraintError as error:
+            if beside_text:
+                # Without the format of the text, the call need not follow its schema, either.
+                schemas[name] = _ANY
+                continue
             place = f"tools: the parameters of {name}{error.path}"
             return "", [Violation(field="tools", description=f"{place}: {error}")]
-    grammar = tool_call_grammar(
-        form, schemas, is_single=message.single_call, beside_text=beside_text
-    )
+
+    def written(schemas: Mapping[str, Mapping[str, Any]]) -> str:
+        return tool_call_grammar(
+            form, schemas, is_single=message.single_call, beside_text=beside_text
+        )
+
+    grammar = written(schemas)
+    if beside_text and len(grammar) > MAX_CONSTRAINT_CHARACTERS:
+        grammar = written(dict.fromkeys(schemas, _ANY))
     try:
         return _bounded(grammar), []
     except ConstraintError as error:

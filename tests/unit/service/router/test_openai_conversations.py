@@ -125,6 +125,22 @@ def test_an_answer_in_a_format_may_call_a_tool_instead(talk: Any) -> None:
     talk(scenario)
 
 
+@pytest.mark.parametrize(
+    "parameters",
+    [{"not": {}}, {"type": "object", "description": "long " * 20_000}],
+    ids=["that cannot be enforced", "that is too long"],
+)
+def test_a_tool_with_a_schema_may_be_called_beside_a_format(talk: Any, parameters: Any) -> None:
+    async def scenario(talk: Talk) -> None:
+        tool = {"type": "function", "function": {"name": "add", "parameters": parameters}}
+        talk.answers(CALL)
+        asked = {"tools": [tool], "response_format": {"type": "json_object"}}
+        assert (await message_of(talk, **asked))["finish_reason"] == "tool_calls"
+        assert "add" in talk.worker.requests[-1].grammar
+
+    talk(scenario)
+
+
 def test_clients_may_call_a_tool_strict_whether_a_call_is_required_or_not(talk: Any) -> None:
     async def scenario(talk: Talk) -> None:
         strict = {"type": "function", "function": ADD["function"] | {"strict": True}}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from shaperouter.v1 import generation_pb2
+from shaperouter_service.edge.http import event_stream
 from shaperouter_service.errors import DeadlyRequestError, OverloadedError
 
 if TYPE_CHECKING:
@@ -256,5 +257,24 @@ def test_an_error_within_a_stream_fails_the_response(talk: Any) -> None:
         last = (await events_of(talk))[-1]
         assert (last["type"], last["response"]["status"]) == ("response.failed", "failed")
         assert last["response"]["error"]["code"] == "deadly_request"
+
+    talk(scenario)
+
+
+def test_a_response_that_fails_after_a_long_wait_has_begun(
+    talk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_stream, "PING", 0.02)
+
+    async def scenario(talk: Talk) -> None:
+        talk.worker.script = [talk.worker.hold, DeadlyRequestError("r", lost=3, isolated=2)]
+        body = ASKED | {"stream": True}
+        async with talk.client.stream("POST", RESPONSES, json=body) as response:
+            lines = response.aiter_lines()
+            while not (await anext(lines)).startswith(": ping"):
+                pass
+            talk.worker.released.set()
+            kinds = [line.removeprefix("event: ") async for line in lines if "event: " in line]
+        assert kinds == ["response.created", "response.in_progress", "response.failed"]
 
     talk(scenario)

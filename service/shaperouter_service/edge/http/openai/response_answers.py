@@ -59,6 +59,7 @@ class ResponseWriter:
 
     Attributes:
         usage: Numbers of tokens, once it has ended.
+        has_begun: Whether it has its first events.
     """
 
     def __init__(self, *, response_id: str, model: str, repeated: Mapping[str, Any]) -> None:
@@ -70,6 +71,7 @@ class ResponseWriter:
             repeated: Fields of the request that it repeats.
         """
         self.usage = Usage()
+        self.has_begun = False
         self._id = response_id
         self._model = model
         self._repeated = repeated
@@ -82,6 +84,7 @@ class ResponseWriter:
 
     def begin(self) -> Iterator[dict[str, Any]]:
         """The first events."""
+        self.has_begun = True
         for kind in ("created", _IN_PROGRESS):
             yield self._event(f"response.{kind}", response=self.body())
 
@@ -105,10 +108,13 @@ class ResponseWriter:
         self._status = _INCOMPLETE if is_cut else _COMPLETED
         yield self._event(f"response.{self._status}", response=self.body())
 
-    def fail(self, code: str, message: str) -> dict[str, Any]:
-        """The last event of a response that cannot be completed."""
+    def fail(self, code: str, message: str) -> Iterator[dict[str, Any]]:
+        """The last events of a response that cannot be completed."""
+        if not self.has_begun:
+            # Clients refuse any other first event.
+            yield from self.begin()
         self._status, self._error = "failed", {"code": code, "message": message}
-        return self._event("response.failed", response=self.body())
+        yield self._event("response.failed", response=self.body())
 
     def body(self) -> dict[str, Any]:
         """The response as far as it is written."""

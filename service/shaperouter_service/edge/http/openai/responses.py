@@ -1,6 +1,7 @@
 """Responses: OpenAI's newer API for conversations, without state."""
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from starlette.requests import Request
@@ -40,12 +41,12 @@ class Responses:
         )
         if asked.streams:
 
-            def failed(error: ServiceError) -> dict[str, Any]:
+            def failed(error: ServiceError) -> Iterator[dict[str, Any]]:
                 told = error_body(error)["error"]
                 return writer.fail(told["code"], told["message"])
 
             stream = event_stream(
-                self._pieces(asked, writer, call), error_body=failed, last=None, are_typed=True
+                self._pieces(asked, writer, call), failed=failed, last=None, are_typed=True
             )
             return await while_connected(request, stream)
         await while_connected(request, self._write(asked, writer, call))
@@ -66,13 +67,11 @@ class Responses:
 
     async def _pieces(self, asked: ResponseRequest, writer: ResponseWriter, call: Call) -> Pieces:
         """Yields the events of a response; None for an event of the core that has none."""
-        has_begun = False
         events = self._generation.generate(asked.request, call)
         with asked.fields.callers_words():
             async with contextlib.aclosing(events):
                 async for event in events:
-                    if not has_begun:
-                        has_begun = True
+                    if not writer.has_begun:
                         for each in writer.begin():
                             yield each
                     match event:

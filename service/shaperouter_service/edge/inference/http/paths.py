@@ -141,7 +141,7 @@ class Answers:
     async def generate_stream(self, request: Request, call: Call) -> ASGIApp:
         """POST /v2/models/{model}/generate_stream."""
         pieces = self._pieces(await self._read_generate(request), call)
-        stream = event_stream(pieces, error_body=error_body, last=None)
+        stream = event_stream(pieces, failed=lambda error: [error_body(error)], last=None)
         return await while_connected(request, stream)
 
     async def _read_infer(self, request: Request) -> Asked:
