@@ -131,7 +131,9 @@ NATIVE_TESTS := tests/native/kernels_test.cc tests/native/rows_test.cc
 NATIVE_SOURCES := $(filter-out %handlers.cc %/clock.cc,$(wildcard $(NATIVE)/*.cc))
 
 # A line of the source for each address is enough; following variables takes GCC most of its time.
-SANITIZED = $(CXX) -std=c++17 -O1 -g1 -fno-var-tracking -I$(NATIVE) -pthread -fsanitize=
+# As in the library, a product and a sum are rounded once.
+SANITIZED = $(CXX) -std=c++17 -O1 -fexpensive-optimizations -ffp-contract=fast -g1 \
+	-fno-var-tracking -I$(NATIVE) -pthread -fsanitize=
 
 # A sanitizer's objects, so that `make -j2 sanitize` compiles two at a time, and its program.
 define sanitizer

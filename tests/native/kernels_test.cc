@@ -386,16 +386,21 @@ void RowsDoNotDependOnOthers(const Kernels& kernels, const Pool& pool) {
     // More inputs than one piece has.
     for (const size_t inputs : {300, 1216}) {
       Case all(61, inputs, 83, type, 7);
+      std::mt19937 random(3);
+      std::normal_distribution<float> number;
+      for (size_t at = 0; at < all.x().size(); ++at) all.x()[at] = number(random);
       Multiply(all.product(), kernels, pool);
-      for (size_t row = 0; row < 61; ++row) {
-        Floats arranged(RowSize(type, inputs)), out(83);
-        Product alone = all.product();
-        alone.rows = 1;
-        alone.x += row * inputs;
-        alone.arranged = arranged.data();
-        alone.out = out.data();
-        Multiply(alone, kernels, pool);
-        CHECK(std::memcmp(out.data(), &all.out()[row * 83], 83 * sizeof(float)) == 0);
+      // Few rows are multiplied in another way than one, or than many.
+      for (size_t row = 0, rows = 1; row < 61; row += rows, rows = rows % 6 + 1) {
+        rows = std::min(rows, 61 - row);
+        Floats arranged(rows * RowSize(type, inputs)), out(rows * 83);
+        Product some = all.product();
+        some.rows = rows;
+        some.x += row * inputs;
+        some.arranged = arranged.data();
+        some.out = out.data();
+        Multiply(some, kernels, pool);
+        CHECK(std::memcmp(out.data(), &all.out()[row * 83], rows * 83 * sizeof(float)) == 0);
       }
     }
   }
@@ -405,7 +410,7 @@ void RowsDoNotDependOnOthers(const Kernels& kernels, const Pool& pool) {
 void QueriesDoNotDependOnOthers(const Kernels& kernels, const Pool& pool, size_t queries,
                                 size_t size) {
   constexpr size_t kPlaces = 85, kStart = 59, kEnd = 79;
-  Floats query(queries * size), caches(2 * kPlaces * size), shares(queries * kPlaces);
+  Floats query(queries * size), caches(2 * kPlaces * size), shares(queries * kEnd);
   Floats out(query.size()), own(size);
   std::mt19937 random(static_cast<unsigned>(queries));
   std::uniform_real_distribution<float> number(-1, 1);
@@ -453,8 +458,8 @@ void QueriesDoNotDependOnOthers(const Kernels& kernels, const Pool& pool, size_t
 }
 
 void QueriesDoNotDependOnOthers(const Kernels& kernels, const Pool& pool) {
-  // Heads of sizes that are constants in the kernels, and others.
-  for (const size_t size : {37, 64, 128}) {
+  // Heads of sizes that are constants in the kernels, others, and one whose keys are not transposed.
+  for (const size_t size : {37, 64, 128, 256, 257}) {
     for (const size_t queries : {1, 2, 3, 4, 5, 6, 7, 13, 58}) {
       QueriesDoNotDependOnOthers(kernels, pool, queries, size);
     }

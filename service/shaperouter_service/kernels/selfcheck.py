@@ -31,8 +31,8 @@ _ROWS = (1, 5, 37)
 # TensorFlow has no public name for the last one.
 _INT4 = tf.as_dtype("int4")
 _TYPES = (tf.float32, tf.bfloat16, tf.int8, _INT4)
-# R, H, Q, T, D of a small attention, likewise.
-_ATTENTION = (2, 3, 5, 41, 19)
+# R, H, Q, T, D of a small attention, likewise. There are enough queries for keys to be transposed.
+_ATTENTION = (2, 3, 13, 41, 19)
 # Layers of a stack, and the index of the layer that is used.
 _LAYERS, _LAYER = 3, 1
 _ENDS = (23, 41)

@@ -9,9 +9,9 @@ namespace {
 constexpr size_t kReadAlone = 128 << 10;
 // Numbers that a thread reads per piece: a few microseconds of work.
 constexpr size_t kPiece = 16 << 10;
-// Blocks of a piece where many queries wait: kernels score keys for several blocks faster. Each
-// thread gets some pieces, as later queries see more.
-constexpr size_t kPieceBlocks = 8, kThreadPieces = 4;
+// Pieces for each thread, at least, where blocks are scored together: later queries of a prompt see
+// more than earlier ones.
+constexpr size_t kThreadPieces = 4;
 
 }  // namespace
 
@@ -30,7 +30,12 @@ void Attend(const Attention& attention, const Kernels& kernels, const Pool& pool
     kernels.attend(attention, 0, blocks);
     return;
   }
-  const size_t together = std::min(kPieceBlocks, blocks / (kThreadPieces * pool.threads));
+  const size_t of_head = attention.Blocks();
+  const size_t together =
+      of_head < kFewBlocks
+          ? 1
+          : std::min({kRunBlocks, of_head,
+                      blocks / (kThreadPieces * std::max<size_t>(pool.threads, 1))});
   ForPieces(pool, blocks, std::max({kPiece / read, together, size_t{1}}),
             [&](size_t first, size_t last) { kernels.attend(attention, first, last); });
 }

@@ -36,8 +36,9 @@ enum class Activation { kNone, kRelu, kGelu, kGeluTanh, kSilu };
 //
 // With bfloat16 weights, x is rounded to bfloat16, too, to the nearest, ties to even. Products are
 // exact in floats: they have 16 significant bits. Of each two inputs, the second is added first, as
-// processors with such products do. So all instruction sets give the same bits, unless a number is
-// below the smallest normal one: some take it for zero.
+// processors with such products do. So all instruction sets but tiles, which have an order of their
+// own (tiles.inc), give the same bits, unless a number is below the smallest normal one: some take
+// it for zero.
 //
 // With int8 weights, x is rounded to int8, too, from -127 to 127: each group of a row has the
 // factor that makes its largest number 127. Products and sums of bytes are exact; the sums of the
