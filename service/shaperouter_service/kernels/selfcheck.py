@@ -25,12 +25,14 @@ from shaperouter_service.kernels.panels import (
     pack,
 )
 
-# Shape of a small matrix. Neither side is a multiple of any block size of the kernels.
-_INPUTS, _COLUMNS = 197, 43
-_ROWS = (1, 5, 37)
-# TensorFlow has no public name for the last one.
+# TensorFlow has no public name for it.
 _INT4 = tf.as_dtype("int4")
-_TYPES = (tf.float32, tf.bfloat16, tf.int8, _INT4)
+# Inputs of a small matrix of each type: no multiple of any block size of the kernels, except where
+# tiles take multiples only.
+_INPUTS = {tf.float32: 197, tf.bfloat16: 192, tf.int8: 192, _INT4: 197}
+# Columns, likewise.
+_COLUMNS = 43
+_ROWS = (1, 5, 37)
 # R, H, Q, T, D of a small attention, likewise. There are enough queries for keys to be transposed.
 _ATTENTION = (2, 3, 13, 41, 19)
 # Layers of a stack, and the index of the layer that is used.
@@ -53,11 +55,14 @@ def require() -> str:
     """
     name = register()
     rng = np.random.default_rng(0)
-    matrix = rng.standard_normal((_INPUTS, _COLUMNS), np.float32)
+    inputs = max(_INPUTS.values())
+    matrix = rng.standard_normal((inputs, _COLUMNS), np.float32)
     bias = rng.standard_normal(_COLUMNS, np.float32)
-    x = whole_bytes(rng, max(_ROWS), _INPUTS)
+    x = whole_bytes(rng, max(_ROWS), inputs)
     ids = np.arange(_COLUMNS, dtype=np.int32)[::-3]
-    panels = [pack(matrix, np.dtype(dtype.as_numpy_dtype)) for dtype in _TYPES]
+    panels = [
+        pack(matrix[:used], np.dtype(dtype.as_numpy_dtype)) for dtype, used in _INPUTS.items()
+    ]
     rows, heads, queries, length, size = _ATTENTION
     query = rng.standard_normal((rows, heads, queries, size), np.float32)
     keys, values = rng.standard_normal((2, rows, _LAYERS, heads, length, size), np.float32)
@@ -70,10 +75,10 @@ def require() -> str:
         of_text, normed, rms, sums = _of_text(projected, distances)
     except tf.errors.OpError as error:
         raise KernelsUnavailableError(f"XLA can't run them: {error.message}") from error
-    for dtype, of_type, results in zip(_TYPES, panels, found, strict=True):
+    for (dtype, used), of_type, results in zip(_INPUTS.items(), panels, found, strict=True):
         held = unpack(of_type)
-        products = (x[:rows] @ held + bias for rows in _ROWS)
-        activated = (activation(x @ held + bias, kind) for kind in Activation)
+        products = (x[:rows, :used] @ held + bias for rows in _ROWS)
+        activated = (activation(x[:, :used] @ held + bias, kind) for kind in Activation)
         # Embeddings have eight bits or more.
         looked_up = [] if dtype == _INT4 else [held.T[ids]]
         expected = [*products, *activated, *looked_up]
@@ -264,8 +269,8 @@ def _computed(
                     x, stack, shape, layer=layer, scales=scales, bias=bias, activation=kind
                 )
 
-            products = [product(x[:rows]) for rows in _ROWS]
-            activated = [product(x, kind) for kind in Activation]
+            products = [product(x[:rows, : one.shape[0]]) for rows in _ROWS]
+            activated = [product(x[:, : one.shape[0]], kind) for kind in Activation]
             results.append([*products, *activated])
             if values.dtype != tf.uint8:
                 results[-1].append(look_up(ids, values, one.shape, scales=scales))

@@ -26,7 +26,7 @@ MAX_SECONDS = 5
 PATIENCE = 60.0
 
 # Answers that are kept: callers send the same constraint again and again.
-_KEPT = 256
+_KEPT = 64
 
 # Processes to try for a constraint: one may be killed through no fault of the constraint.
 _ATTEMPTS = 2

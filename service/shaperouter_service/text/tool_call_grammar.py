@@ -21,8 +21,8 @@ def tool_call_grammar(
         form: How the model writes calls.
         tools: JSON schemas of arguments, by the name of the tool.
         is_single: Whether an answer has one call; otherwise it may have more.
-        beside_text: Whether an answer may be a text instead. Where calls begin without a mark,
-            their names are then no fixed texts but parts of JSON: a text may begin likewise.
+        beside_text: Whether an answer may be a text instead. A call without a mark is then one
+            JSON schema: a fixed text would take precedence over JSON that begins the same way.
     """
     frame, rules = form.frame, []
     for index, (name, schema) in enumerate(tools.items()):
@@ -42,14 +42,17 @@ def tool_call_grammar(
 
 def _whole_call(form: CallFormat, name: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """The JSON schema of a call with its name and arguments."""
-    # With an id of its own, the arguments' schema is the root that its references mean.
-    arguments = {"$id": "tool:arguments", **schema}
+    # With an id of its own, the arguments' schema is the root that its references mean. In drafts
+    # that ignore the id, they mean the whole call, which therefore has the definitions, too.
+    arguments = {"$id": "json-schema:///arguments", **schema}
+    definitions = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
     whole: Mapping[str, Any] = with_whitespace(
         {
             "type": "object",
             "properties": {"name": {"const": name}, form.arguments: arguments},
             "required": ["name", form.arguments],
             "additionalProperties": False,
+            **definitions,
         }
     )
     return whole

@@ -9,8 +9,8 @@ namespace {
 constexpr size_t kReadAlone = 128 << 10;
 // Numbers that a thread reads per piece: a few microseconds of work.
 constexpr size_t kPiece = 16 << 10;
-// Pieces for each thread, at least, where blocks are scored together: later queries of a prompt see
-// more than earlier ones.
+// Each thread gets at least this many pieces where blocks are scored together, because later
+// queries of a prompt see more than earlier ones.
 constexpr size_t kThreadPieces = 4;
 
 }  // namespace

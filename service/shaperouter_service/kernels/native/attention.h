@@ -10,7 +10,7 @@ namespace shaperouter {
 
 // Queries of a block: they share each read of the cache.
 constexpr size_t kBlockQueries = 4;
-// Blocks of a head that kernels score together, at most, and from how many on they may do so faster.
+// The most blocks of a head that kernels score together, and the fewest for which that is faster.
 constexpr size_t kRunBlocks = 8, kFewBlocks = 3;
 
 // out = softmax(cap(scale * query * keys') + bias) * values, for each row and head, over the visible

@@ -17,8 +17,8 @@ namespace shaperouter {
 namespace {
 
 #if defined(__x86_64__)
-// Whether the processor has tiles (AMX) for bytes and bfloat16, and Linux lets this process use them: a thread's
-// tiles are 8 KB more to save, for which it must be asked once.
+// Whether the processor has tiles (AMX) for bytes and bfloat16, and Linux lets this process use
+// them: a thread's tiles are 8 KB more to save, for which it must be asked once.
 bool MayUseTiles() {
 #if defined(__linux__)
   constexpr unsigned kTiles = 1 << 22 | 1 << 24 | 1 << 25;  // AMX-BF16, AMX-TILE and AMX-INT8

@@ -1,6 +1,6 @@
 // For x86 with AVX-512 and its instructions for bytes (VNNI): 32 registers of sixteen floats. Also
-// for processors with tiles (AMX). Where these cannot multiply bfloat16, such processors widen it
-// faster than they multiply pairs of it.
+// for processors with tiles (AMX). Products of bfloat16 that tiles cannot take are widened, which
+// is faster on these processors than their instruction for pairs.
 
 #include "kernels.h"
 

@@ -49,8 +49,9 @@ enum class Activation { kNone, kRelu, kGelu, kGeluTanh, kSilu };
 // inputs, which has 15, is exact, too. So the sums of each 128 inputs have the same bits on every
 // processor, and so have the whole sums, as they are scaled and added with two roundings.
 //
-// Every sum is computed in the order of the inputs, or of their pairs, whatever the number of rows,
-// so a row's results depend neither on the other rows nor on how the work was split.
+// Every sum is computed in the order of the inputs, of their pairs or, by tiles, of groups of 32,
+// whatever the number of rows, so a row's results depend neither on the other rows nor on how the
+// work was split.
 struct Product {
   size_t rows;     // M
   size_t inputs;   // I

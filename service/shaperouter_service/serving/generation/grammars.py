@@ -67,13 +67,18 @@ async def grammar_of_answer(
         return grammar, replace(message, in_reasoning=False), wrong
     if not CONSTRAINTS & given.keys():
         return "", message, []
-    calls, wrong = "", []
-    if may_call and message.tools:
-        calls, wrong = await _calls(chat, message, tokenizer, names=message.tools, beside_text=True)
-    if wrong:
-        return "", message, wrong
-    grammar, wrong = await grammar_of_options(given, tokenizer, continues_text=False, calls=calls)
-    if not calls:
+    schemas: Mapping[str, Mapping[str, Any]] = {}
+    if may_call and message.format.calls is not None:
+        schemas = await _usable(_schemas(chat, message.tools), tokenizer)
+    # If the schemas cannot be used together with the format, arguments may be any objects.
+    for tried in (schemas, dict.fromkeys(schemas, _ANY)):
+        calls = _calls(message, tried, beside_text=True) if tried else ""
+        grammar, wrong = await grammar_of_options(
+            given, tokenizer, continues_text=False, calls=calls
+        )
+        if not wrong:
+            break
+    if not schemas:
         # It has no marks: all of it is the text that was asked for.
         return grammar, MessageRules(format=MessageFormat()), wrong
     form = MessageFormat(calls=message.format.calls)
@@ -100,62 +105,57 @@ async def _grammar_of_calls(
     if not tokenizer.is_constrainable:
         why = f"must not require a call: the tokenizer's decoder, {tokenizer.decoder}, hides bytes"
         return "", [Violation(field="tool_choice", description=why)]
-    calls, wrong = await _calls(chat, message, tokenizer, names=chat.must_call, beside_text=False)
-    if wrong:
-        return "", wrong
+    schemas = _schemas(chat, chat.must_call)
+    for name, schema in schemas.items():
+        if error := await _error_of(schema, tokenizer):
+            place = f"tools: the parameters of {name}{error.path}"
+            return "", [Violation(field="tools", description=f"{place}: {error}")]
     try:
+        calls = _bounded(_calls(message, schemas, beside_text=False))
         return await tokenizer.grammar("grammar", calls), []
     except ConstraintError as error:
         return "", [Violation(field="tools", description=str(error))]
 
 
-async def _calls(
-    chat: Chat,
-    message: MessageRules,
-    tokenizer: ClientTokenizer,
-    *,
-    names: Collection[str],
-    beside_text: bool,
-) -> tuple[str, list[Violation]]:
-    """A grammar in Lark's syntax of calls of some tools, and what is wrong with it.
+def _schemas(chat: Chat, names: Collection[str]) -> Mapping[str, Mapping[str, Any]]:
+    """The schemas of some tools, by name."""
+    return {name: schema for name, schema in chat.tool_schemas.items() if name in names}
 
-    It is empty if the format of calls is not known.
 
-    Args:
-        chat: The conversation.
-        message: How the answer is read.
-        tokenizer: The model's tokenizer.
-        names: The tools.
-        beside_text: Whether an answer may be a text instead. Arguments are then any object where
-            their schema cannot be used.
+async def _usable(
+    schemas: Mapping[str, Mapping[str, Any]], tokenizer: ClientTokenizer
+) -> Mapping[str, Mapping[str, Any]]:
+    """Schemas of tools that an answer may call, any object for those that cannot be enforced.
+
+    Without a format of the answer, calls follow no schema. So this is no reason to refuse it.
     """
+    usable = {
+        name: _ANY if await _error_of(schema, tokenizer) else schema
+        for name, schema in schemas.items()
+    }
+    is_long = len(json.dumps(usable)) > MAX_CONSTRAINT_CHARACTERS
+    return dict.fromkeys(usable, _ANY) if is_long else usable
+
+
+async def _error_of(
+    schema: Mapping[str, Any], tokenizer: ClientTokenizer
+) -> ConstraintError | None:
+    """What is wrong with the schema of a tool."""
+    try:
+        await tokenizer.grammar("json_schema", _bounded(json.dumps(schema)))
+    except ConstraintError as error:
+        return error
+    return None
+
+
+def _calls(
+    message: MessageRules, schemas: Mapping[str, Mapping[str, Any]], *, beside_text: bool
+) -> str:
+    """A grammar in Lark's syntax of calls of some tools, whose format is known."""
     form = message.format.calls
     if form is None:
-        return "", []
-    schemas = {name: schema for name, schema in chat.tool_schemas.items() if name in names}
-    for name, schema in schemas.items():
-        try:
-            await tokenizer.grammar("json_schema", _bounded(json.dumps(schema)))
-        except ConstraintError as error:
-            if beside_text:
-                # Without the format of the text, the call need not follow its schema, either.
-                schemas[name] = _ANY
-                continue
-            place = f"tools: the parameters of {name}{error.path}"
-            return "", [Violation(field="tools", description=f"{place}: {error}")]
-
-    def written(schemas: Mapping[str, Mapping[str, Any]]) -> str:
-        return tool_call_grammar(
-            form, schemas, is_single=message.single_call, beside_text=beside_text
-        )
-
-    grammar = written(schemas)
-    if beside_text and len(grammar) > MAX_CONSTRAINT_CHARACTERS:
-        grammar = written(dict.fromkeys(schemas, _ANY))
-    try:
-        return _bounded(grammar), []
-    except ConstraintError as error:
-        return "", [Violation(field="tools", description=str(error))]
+        raise TypeError("the format of calls is not known")
+    return tool_call_grammar(form, schemas, is_single=message.single_call, beside_text=beside_text)
 
 
 def _bounded(constraint: str) -> str:

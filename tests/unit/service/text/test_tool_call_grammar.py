@@ -2,6 +2,7 @@
 
 import json
 import random
+from typing import Any
 
 import jsonschema
 import numpy as np
@@ -33,10 +34,33 @@ TEXTS = {
     ),
     "choices": ("yes", "{no}"),
 }
+# Schemas that refer to their parts, as generators of schemas write them.
 REFERRING = {
-    "type": "object",
-    "$defs": {"n": {"enum": [5]}},
-    "properties": {"n": {"$ref": "#/$defs/n"}},
+    "definitions": {
+        "type": "object",
+        "$defs": {"n": {"enum": [5]}},
+        "properties": {"n": {"$ref": "#/$defs/n"}},
+        "required": ["n"],
+        "additionalProperties": False,
+    },
+    "draft_7": {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "$ref": "#/definitions/arguments",
+        "definitions": {
+            "arguments": {
+                "type": "object",
+                "properties": {"n": {"enum": [5]}},
+                "required": ["n"],
+                "additionalProperties": False,
+            }
+        },
+    },
+    "itself": {
+        "type": "object",
+        "properties": {"n": {"enum": [5]}, "more": {"$ref": "#"}},
+        "required": ["n"],
+        "additionalProperties": False,
+    },
 }
 END, CASES, NEW_TOKENS = 0, 8, 300
 
@@ -79,18 +103,20 @@ def test_calls_follow_their_schemas(
 def test_an_answer_is_calls_or_a_text_that_follows_its_constraint(
     form: CallFormat, text: str, space: str
 ) -> None:
-    tools = {"add": TOOLS["add"], "refer": REFERRING}
+    tools = {"add": TOOLS["add"], **REFERRING}
     lark = tool_call_grammar(form, tools, is_single=False, beside_text=True)
     grammar = grammar_of(text, TEXTS[text], drops_first_space=bool(space), calls=lark)
 
-    def call(name: str, **arguments: int) -> str:
+    def call(name: str, **arguments: Any) -> str:
         return form.written([{"name": name, form.arguments: arguments}])
 
-    valid = [call("add", a=7), call("refer", n=5)]
+    valid = [call("add", a=7), *(call(name, n=5) for name in REFERRING)]
+    valid.append(call("itself", n=5, more={"n": 5}))
     valid += ['{"name": "add"}'] if text == "json_schema" else ["yes", "{no}"]
     for answer in valid:
         assert follows(grammar, space + answer)
-    for answer in (call("add", a=100), call("sub", a=7), call("refer", n=6), "maybe"):
+    wrong = [call("add", a=100), call("sub", a=7), *(call(name, n=6) for name in REFERRING)]
+    for answer in (*wrong, call("itself", n=5, more={}), "maybe"):
         assert not follows(grammar, space + answer)
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from shaperouter_service.edge.http.openai.fields import Fields, told
 
 # Fields that templates do not read, and fields that only Responses have beside the function.
-# Clients make `strict` true of their own accord, but a call follows its schema only if one is
-# required or the answer has a format.
+# Clients make `strict` true of their own accord, but a call always follows its schema only if one
+# is required.
 _NOT_FUNCTION = ("strict", "type")
 
 
