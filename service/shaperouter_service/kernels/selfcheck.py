@@ -77,11 +77,12 @@ def require() -> str:
         raise KernelsUnavailableError(f"XLA can't run them: {error.message}") from error
     for (dtype, used), of_type, results in zip(_INPUTS.items(), panels, found, strict=True):
         held = unpack(of_type)
-        products = (x[:rows, :used] @ held + bias for rows in _ROWS)
-        activated = (activation(x[:, :used] @ held + bias, kind) for kind in Activation)
+        expected = [
+            activation(x[:rows, :used] @ held + bias, kind) for rows, kind in _products(dtype)
+        ]
         # Embeddings have eight bits or more.
-        looked_up = [] if dtype == _INT4 else [held.T[ids]]
-        expected = [*products, *activated, *looked_up]
+        if dtype != _INT4:
+            expected.append(held.T[ids])
         for result, reference in zip(results, expected, strict=True):
             if not _is_close(result, reference):
                 raise KernelsUnavailableError(
@@ -243,37 +244,42 @@ def _of_text(projected: np.ndarray, biases: np.ndarray) -> list[np.ndarray]:
     return [each.numpy() for each in graph(tf.constant(projected), tf.constant(biases))]
 
 
+def _products(dtype: tf.DType) -> list[tuple[int, Activation]]:
+    """Numbers of rows and activations to check a type with: few, since a start waits for them."""
+    # All types together have each activation more than once.
+    start = list(_INPUTS).index(dtype) * len(_ROWS)
+    kinds = tuple(Activation)
+    return [(rows, kinds[(start + place) % len(kinds)]) for place, rows in enumerate(_ROWS)]
+
+
 def _computed(
     x: np.ndarray, bias: np.ndarray, ids: np.ndarray, panels: list[Panels]
 ) -> list[list[np.ndarray]]:
-    """Computes products of several numbers of rows, all activations and a look-up per type."""
+    """Computes products of several numbers of rows and a look-up per type."""
 
     def compute(x: tf.Tensor, bias: tf.Tensor, ids: tf.Tensor) -> list[list[tf.Tensor]]:
+        layer = tf.constant(_LAYER)
         results = []
-        for one in panels:
+        for dtype, one in zip(_INPUTS, panels, strict=True):
             values = tf.constant(one.values)
             scales = None if one.scales is None else tf.constant(one.scales)
             others = [tf.zeros_like(values)] * _LAYERS
             stack = tf.stack([*others[:_LAYER], values, *others[_LAYER + 1 :]])
-
-            def product(
-                x: tf.Tensor,
-                kind: Activation = Activation.NONE,
-                *,
-                stack: tf.Tensor = stack,
-                shape: tuple[int, int] = one.shape,
-                scales: tf.Tensor | None = scales,
-            ) -> tf.Tensor:
-                layer = tf.constant(_LAYER)
-                return linear(
-                    x, stack, shape, layer=layer, scales=scales, bias=bias, activation=kind
+            of_type = [
+                linear(
+                    x[:rows, : one.shape[0]],
+                    stack,
+                    one.shape,
+                    layer=layer,
+                    scales=scales,
+                    bias=bias,
+                    activation=kind,
                 )
-
-            products = [product(x[:rows, : one.shape[0]]) for rows in _ROWS]
-            activated = [product(x[:, : one.shape[0]], kind) for kind in Activation]
-            results.append([*products, *activated])
-            if values.dtype != tf.uint8:
-                results[-1].append(look_up(ids, values, one.shape, scales=scales))
+                for rows, kind in _products(dtype)
+            ]
+            if dtype != _INT4:
+                of_type.append(look_up(ids, values, one.shape, scales=scales))
+            results.append(of_type)
         return results
 
     graph = tf.function(compute, jit_compile=True, autograph=False)
