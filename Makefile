@@ -254,9 +254,12 @@ bench-t5: setup $(BENCH_READY) ## Measures a T5 model against Transformers and C
 	$(@D)/bin/pip uninstall --quiet --yes torchvision
 	@touch $@
 
-# The program itself, which llama-cpp-python's package has only as sources. GCC 12 drops the stores
-# of llama.cpp's tile configuration as dead, since its header names only 8 bytes of it as read; with
-# AMX, the program then ends by an illegal instruction.
+# GCC 12 drops the stores of llama.cpp's tile configuration as dead, since its header names only 8
+# bytes of it as read. On a processor with AMX, llama.cpp then ends by a signal.
+KEEP_TILE_CONFIGURATION = -fno-tree-dse -fno-dse
+.venvs/bench-llamacpp/.ready: export CMAKE_ARGS = -DCMAKE_CXX_FLAGS='$(KEEP_TILE_CONFIGURATION)'
+
+# The program itself, which llama-cpp-python's package has only as sources.
 .venvs/bench-llamaserver/.ready: $(BENCHMARKS)/common/requirements-llamaserver.txt $(BENCHMARKS)/common/requirements-llamacpp.txt
 	@echo "==> Making $(@D) (about ten minutes)"
 	$(PYTHON) -m venv $(@D)
@@ -266,7 +269,7 @@ bench-t5: setup $(BENCH_READY) ## Measures a T5 model against Transformers and C
 	tar -xzf $(@D)/sources/llama_cpp_python-*.tar.gz -C $(@D)/sources --strip-components=1
 	PATH="$(CURDIR)/$(@D)/bin:$$PATH" cmake -G Ninja -S $(@D)/sources/vendor/llama.cpp -B $(@D)/build \
 		-DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DLLAMA_BUILD_TESTS=OFF -DLLAMA_BUILD_EXAMPLES=OFF \
-		-DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF -DCMAKE_CXX_FLAGS='-fno-tree-dse -fno-dse'
+		-DLLAMA_USE_PREBUILT_UI=OFF -DLLAMA_OPENSSL=OFF -DCMAKE_CXX_FLAGS='$(KEEP_TILE_CONFIGURATION)'
 	$(@D)/bin/cmake --build $(@D)/build --target llama-server
 	cp $(@D)/build/bin/llama-server $(@D)/bin/
 	rm -r $(@D)/sources $(@D)/build
