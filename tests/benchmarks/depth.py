@@ -8,6 +8,7 @@ Run by ``make bench-depth``.
 """
 
 import argparse
+import gc
 import os
 import statistics
 import sys
@@ -61,6 +62,8 @@ def main() -> None:
 def _measure(
     layers: int, program: Program, call: Callable[[], None], rounds: int, units: int
 ) -> None:
+    # What earlier graphs and models left is not part of this one's trace.
+    gc.collect()
     started = time.perf_counter()
     program.trace()
     traced = time.perf_counter()
