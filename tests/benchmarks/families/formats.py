@@ -88,6 +88,16 @@ def _gguf(kind: str) -> Callable[[Path, Path], _Command]:
     )
 
 
+def _gguf_q4(checkpoint: Path, output: Path) -> _Command:
+    return ".venvs/bench-llamacpp", [
+        "python",
+        "-m",
+        f"{__package__}.gguf_rounding",
+        str(checkpoint),
+        str(output),
+    ]
+
+
 def _openvino(kind: str, *options: str) -> Callable[[Path, Path], _Command]:
     return lambda checkpoint, output: (
         ".venvs/bench-openvino",
@@ -109,7 +119,7 @@ _COMMANDS: Mapping[Format, Callable[[Path, Path], _Command]] = {
     Format.GGUF_F32: _gguf("F32"),
     Format.GGUF_BF16: _gguf("BF16"),
     Format.GGUF_Q8: _gguf("Q8_0"),
-    Format.GGUF_Q4: _gguf("Q4_0"),
+    Format.GGUF_Q4: _gguf_q4,
     Format.OPENVINO_F32: _openvino("fp32"),
     Format.OPENVINO_INT8: _openvino("int8"),
     # All matrices of layers, symmetric like those of llama.cpp's Q4_0; embeddings are in 8 bits.

@@ -59,7 +59,6 @@ FILE_TYPES = {
     "F32": gguf.LlamaFileType.ALL_F32,
     "BF16": gguf.LlamaFileType.MOSTLY_BF16,
     "Q8_0": gguf.LlamaFileType.MOSTLY_Q8_0,
-    "Q4_0": gguf.LlamaFileType.MOSTLY_Q4_0,
 }
 
 
