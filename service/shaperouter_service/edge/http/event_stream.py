@@ -42,13 +42,25 @@ class EventStream(EventSourceResponse):
         super().__init__(events, sep="\n", ping=PING, headers={"x-accel-buffering": "no"})
         self.error_events = error_events
         self._close = close
+        self._held: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
+        self._receive: Receive | None = None
+
+    def hold(self, held: contextlib.AbstractContextManager[object], receive: Receive) -> None:
+        """Takes over what the source of the events needs, until the stream has ended.
+
+        Args:
+            held: Resources.
+            receive: Tells that the caller has left, where the body of the request was read by it.
+        """
+        self._held, self._receive = held, receive
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends the events."""
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            await self._close()
+        with self._held:
+            try:
+                await super().__call__(scope, self._receive or receive, send)
+            finally:
+                await self._close()
 
 
 async def event_stream(

@@ -16,8 +16,8 @@ from harness.router import PATIENCE
 from harness.transcribing import RATE, tone, transcribes
 from harness.transcripts import TOKENS
 from harness.whispers import wav
-from shaperouter.v1 import transcription_pb2, transcription_pb2_grpc
-from shaperouter_service.edge.http import bodies
+from shaperouter.v1 import transcription_pb2, transcription_pb2_grpc, worker_pb2
+from shaperouter_service.edge.http import bodies, server
 from shaperouter_service.edge.http.openai import speech
 from shaperouter_service.speech.transcription import Task
 
@@ -162,6 +162,31 @@ def test_a_stream_has_the_text_of_each_segment(http: Any) -> None:
         text = (await caller.post(file=LONG)).json()["text"]
         assert "".join(delta["delta"] for delta in deltas) == text
         assert done == {"type": "transcript.text.done", "text": text}
+
+    http(scenario)
+
+
+def test_a_stream_that_outlasts_the_grace_of_a_stop_ends_with_the_error(
+    http: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_FLUSH", 0.1)
+
+    async def scenario(caller: Caller, worker: FakeWorker) -> None:
+        whole, scripts = worker.script_of, [worker.script, [worker.hold]]
+
+        def one_window(request: worker_pb2.RunRequest) -> Any:
+            worker.script = scripts.pop(0)
+            return whole(request)
+
+        worker.script_of = one_window
+        asked = {"data": FIELDS | {"stream": "true"}, "files": {"file": ("a.wav", LONG)}}
+        lines = []
+        async with caller.client.stream("POST", TRANSCRIPTIONS, **asked) as response:
+            async for line in response.aiter_lines():
+                caller.router.stop.set()
+                lines += [line] if line.startswith("data: ") else []
+        error = json.loads(lines[-1].removeprefix("data: "))["error"]
+        assert "the service is being stopped" in error["message"]
 
     http(scenario)
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
 
 from starlette.requests import ClientDisconnect, Request
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from shaperouter_service.edge.http.calls import while_connected
 from shaperouter_service.edge.http.event_stream import Pieces, event_stream
@@ -69,18 +69,8 @@ class Speech:
                 transcript = await while_connected(form.caller, _read(asked, events))
                 return transcript_response(transcript, asked)
             answer = await while_connected(form.caller, event_stream(_pieces(asked, events)))
-            return _holding(answer, form.caller, held.pop_all())
-
-
-def _holding(answer: ASGIApp, caller: Request, held: contextlib.ExitStack) -> ASGIApp:
-    """An answer that releases its resources once it has been sent, or its caller has left."""
-
-    async def holding(scope: Scope, receive: Receive, send: Send) -> None:
-        del receive
-        with held:
-            await answer(scope, caller.receive, send)
-
-    return holding
+            answer.hold(held.pop_all(), form.caller.receive)
+            return answer
 
 
 async def _whole(form: Form, share: Share) -> bytes:
