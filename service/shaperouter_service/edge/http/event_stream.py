@@ -50,7 +50,8 @@ class EventStream(EventSourceResponse):
 
         Args:
             held: Resources.
-            receive: Tells that the caller has left, where the body of the request was read by it.
+            receive: Says when the caller has left, instead of the server's own: the body of the
+                request was read through it.
         """
         self._held, self._receive = held, receive
 
