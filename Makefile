@@ -258,6 +258,8 @@ bench-t5: setup $(BENCH_READY) ## Measures a T5 model against Transformers and C
 # bytes of it as read. On a processor with AMX, llama.cpp then ends by a signal.
 KEEP_TILE_CONFIGURATION = -fno-tree-dse -fno-dse
 .venvs/bench-llamacpp/.ready: export CMAKE_ARGS = -DCMAKE_CXX_FLAGS='$(KEEP_TILE_CONFIGURATION)'
+# pip's cache may have a build without these flags.
+.venvs/bench-llamacpp/.ready: export PIP_NO_CACHE_DIR = 1
 
 # The program itself, which llama-cpp-python's package has only as sources.
 .venvs/bench-llamaserver/.ready: $(BENCHMARKS)/common/requirements-llamaserver.txt $(BENCHMARKS)/common/requirements-llamacpp.txt

@@ -19,7 +19,7 @@ class Format(StrEnum):
     GGUF_F32 = "F32.gguf"
     GGUF_BF16 = "BF16.gguf"
     GGUF_Q8 = "Q8_0.gguf"
-    GGUF_Q4 = "Q4_0.gguf"
+    GGUF_Q4 = "Q4_0-Q6_K.gguf"
     OPENVINO_F32 = "openvino-fp32"
     OPENVINO_INT8 = "openvino-int8"
     OPENVINO_INT4 = "openvino-int4"

@@ -1,7 +1,7 @@
 """Writes Qwen3 or GPT-2 as GGUF in Q4_0: python -m families.gguf_rounding DIRECTORY FILE.
 
 llama.cpp itself rounds the weights, as its program `llama-quantize` does for the files that people
-use: the matrix of the vocabulary gets six bits (Q6_K), and all others four.
+use: the matrix of the vocabulary gets six bits (Q6_K), or eight if its width is no multiple of 256.
 """
 
 import argparse
@@ -21,7 +21,7 @@ def write_rounded(directory: Path, path: Path) -> None:
     """
     settings = llama_cpp.llama_model_quantize_default_params()
     settings.ftype = llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_0
-    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix="unfinished-") as scratch:
         exact = Path(scratch) / "F32.gguf"
         write(directory, exact, "F32")
         if llama_cpp.llama_model_quantize(str(exact).encode(), str(path).encode(), settings):

@@ -39,8 +39,8 @@ def part_tables(part: Part, measured: Measured) -> Iterator[Table]:
         title=f"{part.title}: milliseconds for {NEW_TOKENS} new tokens",
         head=head,
         rows=rows(part.entries, milliseconds),
-        note=f"{_conditions(measured)} Median of {measured.rounds} rounds, and the largest "
-        "deviation from it.",
+        note=f"{_conditions(measured)} The second of two calls in each turn; median of "
+        f"{measured.rounds} rounds, and the largest deviation from it.",
     )
     yield Table(
         title=f"{part.title}: time of {ours.label}, divided by that of each",
