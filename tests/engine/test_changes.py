@@ -1,4 +1,4 @@
-"""Watchers see every change, and many changes wake the event loop once."""
+"""Watchers see every change, urgent ones at once, and many changes wake the event loop once."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,7 +21,7 @@ class Loop:
         asyncio.get_running_loop().call_soon(call)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def no_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "WATCH_INTERVAL", 0)
 
@@ -40,6 +40,7 @@ async def _looks_after_changes(loop: Any) -> None:
         await anext(first)
 
 
+@pytest.mark.usefixtures("no_interval")
 def test_many_changes_wake_the_loop_once_and_every_watcher_sees_them() -> None:
     asyncio.run(asyncio.wait_for(_looks_after_changes(Loop()), 30))
 
@@ -57,5 +58,32 @@ async def _sees_changes_after_the_close(loop: Any) -> None:
     await anext(metrics)
 
 
+@pytest.mark.usefixtures("no_interval")
 def test_a_worker_that_stops_sees_its_own_changes_but_routers_do_not() -> None:
     asyncio.run(asyncio.wait_for(_sees_changes_after_the_close(Loop()), 30))
+
+
+async def _sees_urgent_changes(notify: Callable[[Changes], None]) -> None:
+    changes = Changes(asyncio.get_running_loop())
+    watch = changes.watch(until_closed=False)
+    await anext(watch)
+    # An ordinary change waits for the end of the interval, and does not hide the urgent one.
+    changes.notify()
+    look = asyncio.ensure_future(anext(watch))
+    await asyncio.sleep(0)
+    assert not look.done()
+    notify(changes)
+    await look
+    await watch.aclose()
+
+
+@pytest.mark.parametrize(
+    "notify",
+    [lambda changes: changes.notify(at_once=True), Changes.close],
+    ids=["urgent change", "close"],
+)
+def test_urgent_changes_do_not_wait_for_the_end_of_the_interval(
+    notify: Callable[[Changes], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "WATCH_INTERVAL", 3600)
+    asyncio.run(asyncio.wait_for(_sees_urgent_changes(notify), 30))

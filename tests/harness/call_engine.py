@@ -66,6 +66,7 @@ class CallBench:
         self.engine = Engine(
             EngineConfig(models=models, **settings),
             on_change=lambda: None,
+            on_warm=lambda: None,
             on_defect=lambda: self.defects.append("defect"),
             compile_cache=cache,
         )

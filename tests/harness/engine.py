@@ -330,6 +330,7 @@ class Bench:
             self.engine = Engine(
                 EngineConfig(models=models, slots=slots, **settings),
                 on_change=lambda: None,
+                on_warm=lambda: None,
                 on_defect=self._defect,
                 **given,
             )

@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
+import functools
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -96,9 +97,7 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
         server = make_server([SERVICE], max_message_bytes=-1)
         async with serving_health(health, config.health_listen):
             listen(server, config.listen, tls=config.tls)
-            engine = await _unless_stopped(
-                stop, asyncio.to_thread(_make_engine, config, changes.notify)
-            )
+            engine = await _unless_stopped(stop, asyncio.to_thread(_make_engine, config, changes))
             if engine is None:
                 log.info("worker stopped while it started", worker=config.name)
             else:
@@ -129,7 +128,7 @@ async def run_worker(config: WorkerConfig) -> NoReturn:
     os._exit(0)
 
 
-def _make_engine(config: WorkerConfig, on_change: Callable[[], None]) -> Engine:
+def _make_engine(config: WorkerConfig, changes: Changes) -> Engine:
     """Loads the models, which may take minutes.
 
     Raises:
@@ -143,7 +142,8 @@ def _make_engine(config: WorkerConfig, on_change: Callable[[], None]) -> Engine:
         compile_cache=compile_cache,
         record=record_directory(compile_cache.directory) if compile_cache else None,
         prefetched=config.prefetched,
-        on_change=on_change,
+        on_change=changes.notify,
+        on_warm=functools.partial(changes.notify, at_once=True),
         on_defect=lambda: os._exit(EXIT_DEFECT),
     )
     _log_memory(config.engine.max_memory_bytes)

@@ -93,6 +93,7 @@ class Engine:
         config: EngineConfig,
         *,
         on_change: Callable[[], None],
+        on_warm: Callable[[], None],
         on_defect: Callable[[], None],
         compile_cache: CompileCache | None = None,
         record: Path | None = None,
@@ -103,6 +104,7 @@ class Engine:
         Args:
             config: The configuration.
             on_change: Called from other threads when the snapshot has changed.
+            on_warm: Called once instead, when each graph of the warm-up is ready or has failed.
             on_defect: Called from another thread if the device thread cannot continue.
             compile_cache: The compile cache; None to compile everything.
             record: Directory of the record of traffic; None to keep none.
@@ -113,7 +115,7 @@ class Engine:
                 signature is not one of the ladders.
         """
         self._config = config
-        self._on_change = on_change
+        self._on_change, self._on_warm = on_change, on_warm
         self._start = StartTimer()
         self._has_weights = False
         self._covers: list[Signature] = []
@@ -505,14 +507,17 @@ class Engine:
         return any(scheduler.idle() for scheduler in self._models.calls.values())
 
     def _graph_changed(self) -> None:
+        notify = self._on_change
         if self._has_weights:
+            if self.warm and self._start.times.warm_seconds is None:
+                notify = self._on_warm
             covered = all(self._graphs.graph(signature).has_ended for signature in self._covers)
             self._start.record_graphs(covered=covered, warm=self.warm)
             self._warm_up.log_progress()
             if self._graphs.budget.mode is CompileMode.FROZEN and self.warm:
                 self._graphs.freeze()
         self._thread.wake()
-        self._on_change()
+        notify()
 
 
 def _device_name() -> str:

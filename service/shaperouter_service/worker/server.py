@@ -31,8 +31,32 @@ from shaperouter_service.worker.repository import ModelRepository
 from shaperouter_service.worker.run_stream import RunStreams
 from shaperouter_service.worker.runner import Runner
 
-# Snapshots are sent at most this often, in seconds: fresh enough for people and for routing.
+# Snapshots are sent at most this often, in seconds: fresh enough for people and for routing. What
+# requests wait for is sent at once.
 WATCH_INTERVAL = 0.2
+
+
+class _Watcher:
+    """What wakes one watcher."""
+
+    def __init__(self) -> None:
+        self.changed, self.is_urgent = asyncio.Event(), asyncio.Event()
+
+    def wake(self, *, at_once: bool) -> None:
+        self.changed.set()
+        if at_once:
+            self.is_urgent.set()
+
+    def clear(self) -> None:
+        self.changed.clear()
+        self.is_urgent.clear()
+
+    async def wait(self) -> None:
+        """Waits for the end of the interval and for a change, or only for an urgent one."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.is_urgent.wait(), WATCH_INTERVAL)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.changed.wait(), HEARTBEAT)
 
 
 class Changes:
@@ -41,30 +65,33 @@ class Changes:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         """Wakes watchers on an event loop."""
         self._loop = loop
-        self._watchers: set[asyncio.Event] = set()
+        self._watchers: set[_Watcher] = set()
         self._closed = False
         # Whether all watchers were woken since the last one of them looked.
         self._notified = False
 
-    def notify(self) -> None:
+    def notify(self, *, at_once: bool = False) -> None:
         """Wakes every watcher; may be called from any thread, also after the loop's end.
 
         It is called after each chunk, so it leaves the loop alone until a watcher has looked.
+
+        Args:
+            at_once: Whether watchers see it without waiting for the end of `WATCH_INTERVAL`.
         """
-        if self._notified:
+        if self._notified and not at_once:
             return
         self._notified = True
         with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._set_all)
+            self._loop.call_soon_threadsafe(lambda: self._wake_all(at_once=at_once))
 
     def close(self) -> None:
         """Ends the watching of routers, so that they send no more runs."""
         self._closed = True
-        self._set_all()
+        self._wake_all(at_once=True)
 
-    def _set_all(self) -> None:
-        for event in self._watchers:
-            event.set()
+    def _wake_all(self, *, at_once: bool) -> None:
+        for watcher in self._watchers:
+            watcher.wake(at_once=at_once)
 
     async def watch(self, *, until_closed: bool = True) -> AsyncIterator[None]:
         """Yields at once and after changes; see `WATCH_INTERVAL` and `HEARTBEAT`.
@@ -72,18 +99,16 @@ class Changes:
         Args:
             until_closed: Whether to stop after `close`. Otherwise it stops when the caller does.
         """
-        event = asyncio.Event()
-        self._watchers.add(event)
+        watcher = _Watcher()
+        self._watchers.add(watcher)
         try:
             while not (until_closed and self._closed):
-                event.clear()
+                watcher.clear()
                 self._notified = False
                 yield
-                await asyncio.sleep(WATCH_INTERVAL)
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(event.wait(), HEARTBEAT)
+                await watcher.wait()
         finally:
-            self._watchers.discard(event)
+            self._watchers.discard(watcher)
 
 
 SERVICE = worker_pb2.DESCRIPTOR.services_by_name["WorkerService"]
