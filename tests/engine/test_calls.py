@@ -120,6 +120,22 @@ def test_no_call_waits_for_a_compilation_once_the_first_graph_is_there(bench: Ca
         assert result.timings.stall_seconds == 0
 
 
+def test_a_scheduler_says_whether_one_of_its_calls_waits_for_a_graph(
+    bench: CallBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.wait_until_ready()
+    scheduler = bench.scheduler("dense")
+    missing = bench.graphs.graph(Signature.parse("dense call 8x1"))
+    monkeypatch.setattr(scheduler.covers, "best", lambda *_: None)
+    monkeypatch.setattr(scheduler.covers, "missing", lambda _: missing)
+    call = bench.submit("dense", random_inputs(scheduler.model.spec, random.Random(1)))
+    wait_until(lambda: scheduler.waits_for_graph)
+    monkeypatch.undo()
+    bench.engine.parts.device.wake()
+    call.wait()
+    assert not scheduler.waits_for_graph
+
+
 def test_waiting_calls_of_several_clients_share_a_graph(bench: CallBench) -> None:
     bench.wait_until_ready()
     graph = bench.graphs.request_compile(Signature.parse("dense call 8x1"), urgent=True)

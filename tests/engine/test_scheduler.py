@@ -277,6 +277,23 @@ def test_the_stall_of_a_run_that_is_cancelled_in_the_queue_is_counted(
     assert stalled.run.timings.durations().stall_seconds > 0
 
 
+def test_a_lane_says_whether_one_of_its_runs_waits_for_a_graph(
+    small: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lane = small.parts.lanes[MODEL, 1]
+    missing = small.parts.graphs.graph(
+        Signature(model=MODEL, kind=GraphKind.DECODE, beams=1, rows=2, length=64)
+    )
+    monkeypatch.setattr(lane.covers, "missing", lambda _: missing)
+    stalled = small.submit(MODEL, [1], max_new_tokens=2)
+    assert isinstance(stalled.next(), Stalled)
+    assert lane.waits_for_graph
+    monkeypatch.undo()
+    small.parts.device.wake()
+    stalled.wait()
+    assert not lane.waits_for_graph
+
+
 def test_runs_that_no_single_graph_covers_are_served_by_several(
     kept_compilations: CompileCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,12 +1,16 @@
 """The device thread: the only one that runs graphs with active rows."""
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import structlog
 
 from shaperouter_service.decoding import enter_thread
+
+# Maximum seconds of a pause for compilations. Streams notice longer ones.
+MAX_PAUSE = 0.2
 
 log = structlog.get_logger(__name__)
 
@@ -17,6 +21,10 @@ class Scheduler(Protocol):
     @property
     def isolates(self) -> bool:
         """Whether it needs the device to itself."""
+
+    @property
+    def waits_for_graph(self) -> bool:
+        """Whether a request waits for a graph to be compiled."""
 
     def turn(self) -> bool:
         """Does some work; returns whether there was any."""
@@ -35,6 +43,7 @@ class DeviceThread(threading.Thread):
         on_turn: Callable[[], None],
         on_idle: Callable[[], bool],
         on_defect: Callable[[], None],
+        shares_cores: bool,
     ) -> None:
         """Prepares the thread; `start` starts it.
 
@@ -44,12 +53,14 @@ class DeviceThread(threading.Thread):
             on_idle: Called when no lane has work; returns whether it has used the device.
             on_defect: Called if a turn raises an error. The state of the lanes is then unreliable,
                 so the process should be replaced.
+            shares_cores: Whether the device computes on the cores that compilations use.
         """
         super().__init__(name="device", daemon=True)
         self._lanes = lanes
         self._on_turn = on_turn
         self._on_idle = on_idle
         self._on_defect = on_defect
+        self._shares_cores = shares_cores
         self._wake = threading.Event()
 
     def wake(self) -> None:
@@ -62,8 +73,10 @@ class DeviceThread(threading.Thread):
             enter_thread()
             while True:
                 self._wake.clear()
+                began = time.monotonic()
                 if self._take_turns() or self._on_idle():
                     self._on_turn()
+                    self._leave_cores(time.monotonic() - began)
                 else:
                     self._wake.wait()
         # Any error must end the worker; otherwise its requests would hang.
@@ -87,3 +100,15 @@ class DeviceThread(threading.Thread):
                 return True
         turns = [lane.turn() for lane in lanes]
         return any(turns)
+
+    def _leave_cores(self, taken: float) -> None:
+        """Pauses while requests wait for graphs, so that compilations get half of the time.
+
+        Compile threads have a low priority, and would get a tenth of it.
+
+        Args:
+            taken: Seconds that the last turns took.
+        """
+        if self._shares_cores and any(lane.waits_for_graph for lane in self._lanes()):
+            # A graph that becomes ready ends the pause.
+            self._wake.wait(min(taken, MAX_PAUSE))

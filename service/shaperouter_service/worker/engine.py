@@ -153,6 +153,7 @@ class Engine:
             on_turn=on_change,
             on_idle=self._idle,
             on_defect=on_defect,
+            shares_cores=DeviceKind.present() is DeviceKind.CPU,
         )
         try:
             self._start_serving(loaded)

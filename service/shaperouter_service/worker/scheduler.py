@@ -209,6 +209,12 @@ class LaneScheduler:
         """Whether one of its runs needs the device to itself."""
         return any(run.needs_isolation for run in self._runs)
 
+    @property
+    def waits_for_graph(self) -> bool:
+        """Whether a run waits for a graph to be compiled."""
+        with self._lock:
+            return any(run.stalled_on is not None for run in [*self._queue, *self._runs])
+
     def turn(self) -> bool:
         """Admits runs, makes at most one call that reads, and decodes one chunk.
 
