@@ -9,6 +9,9 @@ import pytest
 from shaperouter_service.worker import server
 from shaperouter_service.worker.server import Changes
 
+# More turns of the event loop than an urgent change needs.
+TICKS = 20
+
 
 class Loop:
     """Counts how often it is woken."""
@@ -70,7 +73,8 @@ async def _sees_urgent_changes(notify: Callable[[Changes], None]) -> None:
     # An ordinary change waits for the end of the interval, and does not hide the urgent one.
     changes.notify()
     look = asyncio.ensure_future(anext(watch))
-    await asyncio.sleep(0)
+    for _ in range(TICKS):
+        await asyncio.sleep(0)
     assert not look.done()
     notify(changes)
     await look

@@ -86,6 +86,11 @@ class Call:
         """Its next rows."""
         return Part(inputs=self.inputs, sizes=self.sizes, first=self.taken, rows=rows)
 
+    @property
+    def waits_for_graph(self) -> bool:
+        """Whether the graph that it waits for is still being made; it may also wait for a turn."""
+        return self._stalled_on is not None and not self._stalled_on.has_ended
+
     def stall(self, graph: Graph, now: float) -> None:
         """Starts to wait for a graph, or keeps waiting for it."""
         if self._stalled_on is not graph:

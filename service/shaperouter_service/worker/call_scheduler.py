@@ -163,7 +163,7 @@ class CallScheduler:
     def waits_for_graph(self) -> bool:
         """Whether a call waits for a graph to be compiled."""
         with self._lock:
-            return any(call.stalled_on is not None for call in self._queue)
+            return any(call.waits_for_graph for call in self._queue)
 
     def turn(self) -> bool:
         """Computes calls for about as long as a lane decodes a chunk.

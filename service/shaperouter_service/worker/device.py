@@ -109,6 +109,11 @@ class DeviceThread(threading.Thread):
         Args:
             taken: Seconds that the last turns took.
         """
-        if self._shares_cores and any(lane.waits_for_graph for lane in self._lanes()):
-            # A graph that becomes ready ends the pause.
-            self._wake.wait(min(taken, MAX_PAUSE))
+        until = time.monotonic() + min(taken, MAX_PAUSE)
+        while self._shares_cores and any(lane.waits_for_graph for lane in self._lanes()):
+            left = until - time.monotonic()
+            if left <= 0:
+                return
+            # Turns follow, which see every change.
+            self._wake.wait(left)
+            self._wake.clear()

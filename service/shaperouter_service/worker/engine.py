@@ -104,7 +104,7 @@ class Engine:
         Args:
             config: The configuration.
             on_change: Called from other threads when the snapshot has changed.
-            on_warm: Called once instead, when each graph of the warm-up is ready or has failed.
+            on_warm: Called instead when each graph of the warm-up has become ready or failed.
             on_defect: Called from another thread if the device thread cannot continue.
             compile_cache: The compile cache; None to compile everything.
             record: Directory of the record of traffic; None to keep none.
@@ -153,7 +153,7 @@ class Engine:
             on_turn=on_change,
             on_idle=self._idle,
             on_defect=on_defect,
-            shares_cores=DeviceKind.present() is DeviceKind.CPU,
+            shares_cores=self._shares_cores,
         )
         try:
             self._start_serving(loaded)
@@ -173,6 +173,12 @@ class Engine:
         tf.config.list_logical_devices()
         kernels = self._config.kernels
         self._kernels = run_at_low_priority(lambda: choose(kernels)) if on_cpu else None
+
+    @property
+    def _shares_cores(self) -> bool:
+        """Whether the device computes on all cores, so that compilations have none of their own."""
+        on_cpu, threads = DeviceKind.present() is DeviceKind.CPU, self._config.threads
+        return on_cpu and (threads is None or threads >= usable_cores())
 
     def _start_serving(self, loaded: LoadedModels) -> None:
         """Starts the threads, requests graphs, and waits until the weights have been read.
@@ -510,12 +516,13 @@ class Engine:
     def _graph_changed(self) -> None:
         notify = self._on_change
         if self._has_weights:
-            if self.warm and self._start.times.warm_seconds is None:
+            warm = self.warm
+            if warm and self._start.times.warm_seconds is None:
                 notify = self._on_warm
             covered = all(self._graphs.graph(signature).has_ended for signature in self._covers)
-            self._start.record_graphs(covered=covered, warm=self.warm)
+            self._start.record_graphs(covered=covered, warm=warm)
             self._warm_up.log_progress()
-            if self._graphs.budget.mode is CompileMode.FROZEN and self.warm:
+            if self._graphs.budget.mode is CompileMode.FROZEN and warm:
                 self._graphs.freeze()
         self._thread.wake()
         notify()

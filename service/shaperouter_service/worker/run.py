@@ -223,6 +223,11 @@ class Run:
         return None if self._stalled_on is None else self._stalled_on.signature
 
     @property
+    def waits_for_graph(self) -> bool:
+        """Whether the graph that it waits for is still being made; it may also wait for a slot."""
+        return self._stalled_on is not None and not self._stalled_on.has_ended
+
+    @property
     def needs_isolation(self) -> bool:
         """Whether the device must run it alone once it has a slot."""
         if not self.suspect or self._stalled_on is not None or self.phase is Phase.ENDED:

@@ -213,7 +213,7 @@ class LaneScheduler:
     def waits_for_graph(self) -> bool:
         """Whether a run waits for a graph to be compiled."""
         with self._lock:
-            return any(run.stalled_on is not None for run in [*self._queue, *self._runs])
+            return any(run.waits_for_graph for run in [*self._queue, *self._runs])
 
     def turn(self) -> bool:
         """Admits runs, makes at most one call that reads, and decodes one chunk.

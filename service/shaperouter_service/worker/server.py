@@ -31,8 +31,8 @@ from shaperouter_service.worker.repository import ModelRepository
 from shaperouter_service.worker.run_stream import RunStreams
 from shaperouter_service.worker.runner import Runner
 
-# Snapshots are sent at most this often, in seconds: fresh enough for people and for routing. What
-# requests wait for is sent at once.
+# Snapshots are sent at most this often, in seconds: fresh enough for people and for routing. The
+# end of the warm-up and of watching are sent at once.
 WATCH_INTERVAL = 0.2
 
 
