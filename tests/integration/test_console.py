@@ -221,6 +221,8 @@ def test_the_playground_calls_and_transcribes(page: Page, tmp_path: Path) -> Non
     expect(page.locator("#tensor-input_ids")).to_be_visible()
     page.select_option("#play-copy", "grpc")
     expect(page.locator(".copy pre")).to_contain_text("InferenceService/Infer")
+    page.select_option("#play-copy", "shaperouter")
+    expect(page.locator(".copy pre")).to_contain_text('client.infer("labels", {"input_ids": ')
     page.get_by_role("button", name="Send").click()
     expect(page.locator(".answer")).to_contain_text("scores FP32")
     page.fill("#tensor-input_ids", "[[1, 2")

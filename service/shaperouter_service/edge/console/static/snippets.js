@@ -45,7 +45,7 @@ function shaperouter({ path, model, body, fields, options = {}, secured }) {
   if (path === "v1/chat/completions") return `${head}    print(client.chat(${python(body.messages)}, model=${python(model)}${more}).text)`;
   if (path === "v1/embeddings") return `${head}    print(client.embed(${python(body.input)}, model=${python(model)}))`;
   const inputs = body.inputs.map(({ name, datatype, data }) => `${python(name)}: np.array(${python(data)}${NUMPY[datatype] ? `, np.${NUMPY[datatype]}` : ""})`);
-  return `import numpy as np\n${head}    print(client.infer({${inputs.join(", ")}}, model=${python(model)}).outputs)`;
+  return `import numpy as np\n${head}    print(client.infer(${python(model)}, {${inputs.join(", ")}}).outputs)`;
 }
 
 function grpc({ path, model, body, options = {}, secured }) {
