@@ -6,7 +6,9 @@ import contextlib
 import random
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import grpc
 import httpx2 as httpx
@@ -16,6 +18,8 @@ from chaos.samples import SAMPLES, HttpStatusError, Line, Sample
 from chaos.stage import ROUTERS, Stage
 from harness.certificates import HOST
 from shaperouter import DeadlineError, ShaperouterError, UnavailableError
+
+T = TypeVar("T", bound=threading.Thread)
 
 # Enough to fill the workers' batches while some wait for a silent connection.
 CALLERS = 48
@@ -123,7 +127,11 @@ def _refusal_of_status(error: grpc.RpcError) -> Refusal:
 
 
 class Caller(threading.Thread):
-    """Repeats requests until it is stopped; each until it is answered."""
+    """Repeats requests until it is stopped; each until it is answered.
+
+    Attributes:
+        sending: Name of the last request that it has sent.
+    """
 
     def __init__(
         self,
@@ -142,9 +150,11 @@ class Caller(threading.Thread):
             report: Called with each attempt.
             clock: The campaign's clock.
         """
+        # A call that hangs must not keep the campaign from ending.
         super().__init__(name=f"caller {seed}", daemon=True)
         self._stage, self._stopping, self._report, self._clock = stage, stopping, report, clock
         self._source = random.Random(seed)
+        self.sending = ""
 
     def run(self) -> None:
         """Calls."""
@@ -163,9 +173,18 @@ class Caller(threading.Thread):
     def _answered(self, sample: Sample, lines: Lines) -> bool:
         """Sends a request to any router; false if it was refused and should be sent again."""
         line = lines.line(random.randrange(ROUTERS))
+        self.sending = sample.name
         outcome = attempt(sample, line, self._clock)
         self._report(sample, outcome)
         if outcome.refusal is None or sample.deadline is not None:
             return True
         self._stopping.wait(outcome.refusal.retry_after or RETRY)
         return False
+
+
+def hanging(callers: Sequence[T], seconds: float) -> list[T]:
+    """Waits for callers that were stopped, for some seconds in all; returns those that go on."""
+    latest = time.monotonic() + seconds
+    for caller in callers:
+        caller.join(max(0.0, latest - time.monotonic()))
+    return [caller for caller in callers if caller.is_alive()]

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from chaos.callers import CALLERS, Caller, Lines, attempt
+from chaos.callers import CALLERS, Caller, Lines, attempt, hanging
 from chaos.changes import Changes
 from chaos.faults import STARVING, Fault, FaultKind
 from chaos.injection import Injection, lacking
@@ -196,8 +196,9 @@ class Campaign:
         for thread in threads:
             thread.join()
         stopping.set()
-        for caller in callers:
-            caller.join()
+        # A refused request is sent once more.
+        for caller in hanging(callers, 2 * BOUND):
+            self._defect(f"{caller.sending} of {caller.name} hangs")
 
     def _recover(self, stage: Stage) -> None:
         """Checks that the service is whole again and answers everything."""
