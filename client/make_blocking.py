@@ -15,6 +15,7 @@ SOURCES = (
     "_async_base_client.py",
     "_async_client.py",
     "_async_inference_calls.py",
+    "_async_repeated_call.py",
     "_async_repository_calls.py",
     "_async_streams.py",
     "_async_transcription_calls.py",

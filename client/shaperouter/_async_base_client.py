@@ -22,6 +22,7 @@ from shaperouter._async_connection import (
     async_errors,
     async_exchange,
 )
+from shaperouter._async_repeated_call import AsyncRepeatedCall
 from shaperouter._async_streams import (
     AsyncGenerationStream,
     AsyncGraphStream,
@@ -104,8 +105,9 @@ class AsyncBaseClient:
                 to this machine, and never across a network in plain text.
             retries: How many times to repeat a call that failed with a retriable error, within the
                 call's deadline. The client waits as long as the service asks for, or increasingly
-                long. 0 means never. Streams, and calls that change which models are served, are
-                not repeated. Default: 3 times after `UnavailableError`, and never after
+                long. 0 means never. A stream is repeated only as long as nothing of its answer
+                has arrived. Not repeated are streams that send a recording, and calls that change
+                which models are served. Default: 3 times after `UnavailableError`, and never after
                 `OverloadedError`.
 
         Raises:
@@ -208,13 +210,8 @@ class AsyncBaseClient:
         timeout: float | None,
         on_stall: Callable[[Signature], None] | None,
     ) -> AsyncGenerationStream:
-        deadline = self._endpoint.deadline(timeout)
-        return AsyncGenerationStream(
-            self._stubs.generation.GenerateStream(request, timeout=deadline),
-            address=self.address,
-            deadline=deadline,
-            on_stall=on_stall,
-        )
+        method = self._stubs.generation.GenerateStream
+        return AsyncGenerationStream(self._repeated(method, request, timeout), on_stall=on_stall)
 
     async def _generate_each(
         self, requests: Sequence[_prompts.Prepared], timeout: float | None, concurrency: int
@@ -282,10 +279,15 @@ class AsyncBaseClient:
     ) -> AsyncTranscriptionStream:
         """Starts a stream that may take `left` seconds of the call's `deadline`."""
         messages = _transcription_requests.RecordingMessages(arguments, audio)
+        method = self._stubs.transcription.TranscribeStream
         return AsyncTranscriptionStream(
-            async_exchange(self._stubs.transcription.TranscribeStream, aiter(messages), left),
-            address=self.address,
-            deadline=deadline,
+            AsyncRepeatedCall(
+                lambda seconds: async_exchange(method, aiter(messages), seconds),
+                NO_RETRIES.begin(left),  # the recording may be readable only once
+                self._connection,
+                address=self.address,
+                deadline=deadline,
+            ),
             events=_transcription_events.TranscriptionEvents(on_stall, on_progress),
             messages=messages,
         )
@@ -296,6 +298,20 @@ class AsyncBaseClient:
         request: _RequestT,
         timeout: float,
     ) -> AsyncGraphStream:
+        return AsyncGraphStream(self._repeated(method, request, timeout))
+
+    def _repeated(
+        self,
+        method: "grpc.aio.UnaryStreamMultiCallable[_RequestT, _ResponseT]",
+        request: _RequestT,
+        timeout: float | None,
+    ) -> AsyncRepeatedCall[_ResponseT]:
+        """Starts a stream, which is started again as the retry policy says."""
         deadline = self._endpoint.deadline(timeout)
-        call = method(request, timeout=deadline)
-        return AsyncGraphStream(call, address=self.address, deadline=deadline)
+        return AsyncRepeatedCall(
+            lambda seconds: method(request, timeout=seconds),
+            self._retries.begin(deadline),
+            self._connection,
+            address=self.address,
+            deadline=deadline,
+        )

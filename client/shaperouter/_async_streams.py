@@ -3,9 +3,9 @@
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
-from shaperouter._async_connection import async_errors, read
+from shaperouter._async_repeated_call import AsyncRepeatedCall
 from shaperouter._errors import ShaperouterError
 from shaperouter._generation import Delta, Generation, TokenLogprobs
 from shaperouter._generation_events import GenerationEvents
@@ -17,9 +17,6 @@ from shaperouter._transcription_events import TranscriptionEvents
 from shaperouter._transcription_requests import RecordingMessages
 from shaperouter.v1 import generation_pb2, transcription_pb2
 
-if TYPE_CHECKING:
-    from shaperouter._async_connection import AsyncStreamingCall
-
 _EventT = TypeVar("_EventT")
 _ItemT = TypeVar("_ItemT")
 
@@ -29,16 +26,11 @@ class _AsyncStream(AsyncIterator[_ItemT], Generic[_EventT, _ItemT]):
 
     def __init__(
         self,
-        call: "AsyncStreamingCall[_EventT]",
+        call: AsyncRepeatedCall[_EventT],
         events: StreamEvents[_EventT, _ItemT],
-        *,
-        address: str,
-        deadline: float | None,
     ) -> None:
         self._call = call
         self._events = events
-        self._address = address
-        self._deadline = deadline
 
     def __del__(self) -> None:
         """Cancels the call if it has not ended; gRPC for asyncio would let it go on."""
@@ -62,8 +54,7 @@ class _AsyncStream(AsyncIterator[_ItemT], Generic[_EventT, _ItemT]):
         """
         while True:
             try:
-                with async_errors(address=self._address, deadline=self._deadline):
-                    event = await read(self._call)
+                event = await self._call.read()
             except StopAsyncIteration:
                 self._events.end()
                 raise
@@ -100,15 +91,13 @@ class AsyncGenerationStream(_AsyncStream[generation_pb2.GenerateStreamResponse, 
 
     def __init__(
         self,
-        call: "AsyncStreamingCall[generation_pb2.GenerateStreamResponse]",
+        call: AsyncRepeatedCall[generation_pb2.GenerateStreamResponse],
         *,
-        address: str,
-        deadline: float | None,
         on_stall: Callable[[Signature], None] | None,
     ) -> None:
         """Wraps a call that has been started."""
         self._generation = GenerationEvents(on_stall)
-        super().__init__(call, self._generation, address=address, deadline=deadline)
+        super().__init__(call, self._generation)
 
     @property
     def prompt_logprobs(self) -> tuple[TokenLogprobs, ...]:
@@ -139,15 +128,13 @@ class AsyncTranscriptionStream(
 
     def __init__(
         self,
-        call: "AsyncStreamingCall[transcription_pb2.TranscribeStreamResponse]",
+        call: AsyncRepeatedCall[transcription_pb2.TranscribeStreamResponse],
         *,
-        address: str,
-        deadline: float | None,
         events: TranscriptionEvents,
         messages: RecordingMessages,
     ) -> None:
         """Wraps a call that has been started."""
-        super().__init__(call, events, address=address, deadline=deadline)
+        super().__init__(call, events)
         self._transcription = events
         self._messages = messages
 
@@ -189,8 +176,6 @@ class AsyncGraphStream(_AsyncStream[Any, list[Graph]]):
     Only one thread or task may iterate. Cancelling the reading task cancels the call, too.
     """
 
-    def __init__(
-        self, call: "AsyncStreamingCall[Any]", *, address: str, deadline: float | None
-    ) -> None:
+    def __init__(self, call: AsyncRepeatedCall[Any]) -> None:
         """Wraps a call that has been started and whose responses contain graphs."""
-        super().__init__(call, GraphEvents(), address=address, deadline=deadline)
+        super().__init__(call, GraphEvents())

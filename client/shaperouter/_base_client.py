@@ -31,6 +31,7 @@ from shaperouter._errors import (
     UnavailableError,
 )
 from shaperouter._generation import Generation
+from shaperouter._repeated_call import RepeatedCall
 from shaperouter._retries import NO_RETRIES, RetryPolicy
 from shaperouter._security import FileName, Security
 from shaperouter._signature import Signature
@@ -105,8 +106,9 @@ class BaseClient:
                 to this machine, and never across a network in plain text.
             retries: How many times to repeat a call that failed with a retriable error, within the
                 call's deadline. The client waits as long as the service asks for, or increasingly
-                long. 0 means never. Streams, and calls that change which models are served, are
-                not repeated. Default: 3 times after `UnavailableError`, and never after
+                long. 0 means never. A stream is repeated only as long as nothing of its answer
+                has arrived. Not repeated are streams that send a recording, and calls that change
+                which models are served. Default: 3 times after `UnavailableError`, and never after
                 `OverloadedError`.
 
         Raises:
@@ -209,13 +211,8 @@ class BaseClient:
         timeout: float | None,
         on_stall: Callable[[Signature], None] | None,
     ) -> GenerationStream:
-        deadline = self._endpoint.deadline(timeout)
-        return GenerationStream(
-            self._stubs.generation.GenerateStream(request, timeout=deadline),
-            address=self.address,
-            deadline=deadline,
-            on_stall=on_stall,
-        )
+        method = self._stubs.generation.GenerateStream
+        return GenerationStream(self._repeated(method, request, timeout), on_stall=on_stall)
 
     def _generate_each(
         self, requests: Sequence[_prompts.Prepared], timeout: float | None, concurrency: int
@@ -281,10 +278,15 @@ class BaseClient:
     ) -> TranscriptionStream:
         """Starts a stream that may take `left` seconds of the call's `deadline`."""
         messages = _transcription_requests.RecordingMessages(arguments, audio)
+        method = self._stubs.transcription.TranscribeStream
         return TranscriptionStream(
-            exchange(self._stubs.transcription.TranscribeStream, iter(messages), left),
-            address=self.address,
-            deadline=deadline,
+            RepeatedCall(
+                lambda seconds: exchange(method, iter(messages), seconds),
+                NO_RETRIES.begin(left),  # the recording may be readable only once
+                self._connection,
+                address=self.address,
+                deadline=deadline,
+            ),
             events=_transcription_events.TranscriptionEvents(on_stall, on_progress),
             messages=messages,
         )
@@ -295,6 +297,20 @@ class BaseClient:
         request: _RequestT,
         timeout: float,
     ) -> GraphStream:
+        return GraphStream(self._repeated(method, request, timeout))
+
+    def _repeated(
+        self,
+        method: "grpc.UnaryStreamMultiCallable[_RequestT, _ResponseT]",
+        request: _RequestT,
+        timeout: float | None,
+    ) -> RepeatedCall[_ResponseT]:
+        """Starts a stream, which is started again as the retry policy says."""
         deadline = self._endpoint.deadline(timeout)
-        call = method(request, timeout=deadline)
-        return GraphStream(call, address=self.address, deadline=deadline)
+        return RepeatedCall(
+            lambda seconds: method(request, timeout=seconds),
+            self._retries.begin(deadline),
+            self._connection,
+            address=self.address,
+            deadline=deadline,
+        )

@@ -1,10 +1,10 @@
 """Retries of failed calls.
 
-Only calls with a single answer are repeated, also one that sends a recording in pieces. Those that
+Calls with a single answer are repeated, also one that sends a recording in pieces. Those that
 change which models are served are not: one that lost only its answer would be refused the second
-time. Streams are not repeated, because parts of their answer have been handed over. (gRPC's own
-retries ignore ``google.rpc.RetryInfo``. They also make a stream that a stopping server cancels hang
-now and then, in gRPC 1.85 even beyond its deadline: 4 of 12 in a trial.)
+time. A stream is repeated as long as no part of its answer has arrived, and one that sends a
+recording never: what its source gave cannot be read again. (gRPC's own retries are off: they ignore
+``google.rpc.RetryInfo``, and `_endpoint.py` says what else they do to streams.)
 """
 
 import random

@@ -5,22 +5,19 @@
 import contextlib
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
-from shaperouter._connection import errors, read
 from shaperouter._errors import ShaperouterError
 from shaperouter._generation import Delta, Generation, TokenLogprobs
 from shaperouter._generation_events import GenerationEvents
 from shaperouter._graph import Graph
+from shaperouter._repeated_call import RepeatedCall
 from shaperouter._signature import Signature
 from shaperouter._stream_events import GraphEvents, StreamEvents
 from shaperouter._transcription import DetectedLanguage, TranscribedSegment, Transcription
 from shaperouter._transcription_events import TranscriptionEvents
 from shaperouter._transcription_requests import RecordingMessages
 from shaperouter.v1 import generation_pb2, transcription_pb2
-
-if TYPE_CHECKING:
-    from shaperouter._connection import StreamingCall
 
 _EventT = TypeVar("_EventT")
 _ItemT = TypeVar("_ItemT")
@@ -31,16 +28,11 @@ class _Stream(Iterator[_ItemT], Generic[_EventT, _ItemT]):
 
     def __init__(
         self,
-        call: "StreamingCall[_EventT]",
+        call: RepeatedCall[_EventT],
         events: StreamEvents[_EventT, _ItemT],
-        *,
-        address: str,
-        deadline: float | None,
     ) -> None:
         self._call = call
         self._events = events
-        self._address = address
-        self._deadline = deadline
 
     def __del__(self) -> None:
         """Cancels the call if it has not ended; gRPC for asyncio would let it go on."""
@@ -64,8 +56,7 @@ class _Stream(Iterator[_ItemT], Generic[_EventT, _ItemT]):
         """
         while True:
             try:
-                with errors(address=self._address, deadline=self._deadline):
-                    event = read(self._call)
+                event = self._call.read()
             except StopIteration:
                 self._events.end()
                 raise
@@ -102,15 +93,13 @@ class GenerationStream(_Stream[generation_pb2.GenerateStreamResponse, Delta]):
 
     def __init__(
         self,
-        call: "StreamingCall[generation_pb2.GenerateStreamResponse]",
+        call: RepeatedCall[generation_pb2.GenerateStreamResponse],
         *,
-        address: str,
-        deadline: float | None,
         on_stall: Callable[[Signature], None] | None,
     ) -> None:
         """Wraps a call that has been started."""
         self._generation = GenerationEvents(on_stall)
-        super().__init__(call, self._generation, address=address, deadline=deadline)
+        super().__init__(call, self._generation)
 
     @property
     def prompt_logprobs(self) -> tuple[TokenLogprobs, ...]:
@@ -139,15 +128,13 @@ class TranscriptionStream(_Stream[transcription_pb2.TranscribeStreamResponse, Tr
 
     def __init__(
         self,
-        call: "StreamingCall[transcription_pb2.TranscribeStreamResponse]",
+        call: RepeatedCall[transcription_pb2.TranscribeStreamResponse],
         *,
-        address: str,
-        deadline: float | None,
         events: TranscriptionEvents,
         messages: RecordingMessages,
     ) -> None:
         """Wraps a call that has been started."""
-        super().__init__(call, events, address=address, deadline=deadline)
+        super().__init__(call, events)
         self._transcription = events
         self._messages = messages
 
@@ -189,6 +176,6 @@ class GraphStream(_Stream[Any, list[Graph]]):
     Only one thread or task may iterate. Cancelling the reading task cancels the call, too.
     """
 
-    def __init__(self, call: "StreamingCall[Any]", *, address: str, deadline: float | None) -> None:
+    def __init__(self, call: RepeatedCall[Any]) -> None:
         """Wraps a call that has been started and whose responses contain graphs."""
-        super().__init__(call, GraphEvents(), address=address, deadline=deadline)
+        super().__init__(call, GraphEvents())

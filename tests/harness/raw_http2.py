@@ -1,14 +1,21 @@
-"""HTTP/2 by hand, for calls that gRPC clients cannot make: over a connection without reads."""
+"""HTTP/2 by hand, for what gRPC cannot be made to do.
+
+Calls over a connection without reads, and a server that stops just before it begins a call.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
+import socketserver
 import struct
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import IO
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-_DATA, _HEADERS, _SETTINGS, _PING = 0x0, 0x1, 0x4, 0x6
+_DATA, _HEADERS, _SETTINGS, _PING, _GOAWAY = 0x0, 0x1, 0x4, 0x6, 0x7
 _END_STREAM, _END_HEADERS, _ACK = 0x1, 0x4, 0x1
 _INITIAL_WINDOW_SIZE = 0x4
 
@@ -70,6 +77,40 @@ async def deaf_connection(address: str) -> AsyncIterator[DeafConnection]:
         await answering
         with contextlib.suppress(OSError):
             await writer.wait_closed()
+
+
+@contextlib.contextmanager
+def stopping_server() -> Iterator[str]:
+    """A server that stops before it begins its first call; gives its address.
+
+    It resets all later connections.
+    """
+    stopped = threading.Lock()
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            if not stopped.acquire(blocking=False):
+                reset = struct.pack("ii", 1, 0)
+                self.request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+                return
+            self.rfile.read(len(_PREFACE))
+            self.wfile.write(_frame(_SETTINGS, 0, 0, b""))
+            _read_call(self.rfile)
+            self.wfile.write(_frame(_GOAWAY, 0, 0, struct.pack(">II", 0, 0)))
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+def _read_call(source: IO[bytes]) -> None:
+    """Reads frames until a call has been received."""
+    while True:
+        head = source.read(9)
+        source.read(int.from_bytes(head[:3]))
+        if head[3] == _DATA and head[4] & _END_STREAM:
+            return
 
 
 def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:

@@ -233,10 +233,13 @@ def test_its_own_timeout_ends_a_stream_of_graphs(fake: FakeShaperouter, client: 
         next(stream)
 
 
-def test_streams_of_graphs_are_not_retried(fake: FakeShaperouter) -> None:
-    fake.graph_updates = [fake.fail(grpc.StatusCode.UNAVAILABLE, "shutting down")]
+@pytest.mark.usefixtures("fast_retries")
+def test_streams_of_graphs_are_retried_only_until_their_first_answer(fake: FakeShaperouter) -> None:
+    refuse = fake.fail(grpc.StatusCode.UNAVAILABLE, "shutting down")
+    fake.graph_updates.insert(0, lambda context: len(fake.requests) % 2 and refuse(context))
+    fake.graph_updates.append(refuse)
     with Client(fake.address, timeout=10, retries=5) as client:
         for stream in (client.watch_graphs(), client.warm_graphs([DECODE])):
             with pytest.raises(UnavailableError, match="shutting down"):
-                next(stream)
-    assert len(fake.requests) == 2
+                list(stream)
+    assert len(fake.requests) == 4

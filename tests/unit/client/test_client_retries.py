@@ -13,6 +13,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import RetryInfo
 
+from harness.raw_http2 import stopping_server
 from shaperouter import (
     AsyncClient,
     CallCancelledError,
@@ -197,12 +198,79 @@ def test_a_change_of_the_models_is_never_repeated(
     assert len(fake.requests) == 1
 
 
-def test_a_stream_is_never_retried(fake: FakeShaperouter) -> None:
-    fake.script.insert(0, fake.fail(UNAVAILABLE, "shutting down"))
-    shutting_down = pytest.raises(UnavailableError, match="shutting down")
-    with Client(fake.address, retries=3) as client, shutting_down:
-        list(client.stream("x"))
+def stream(address: str, **settings: Any) -> list[str]:
+    with Client(address, **settings) as client:
+        return [delta.text for delta in client.stream("x")]
+
+
+def async_stream(address: str, **settings: Any) -> list[str]:
+    async def call() -> list[str]:
+        async with AsyncClient(address, **settings) as client:
+            return [delta.text async for delta in client.stream("x")]
+
+    return asyncio.run(call())
+
+
+both_streams = pytest.mark.parametrize("call", [stream, async_stream])
+Stream = Callable[..., list[str]]
+
+
+@pytest.mark.usefixtures("fast_retries")
+@both_streams
+def test_a_stream_is_retried_while_nothing_of_its_answer_has_arrived(
+    fake: FakeShaperouter, call: Stream
+) -> None:
+    refuse = fake.fail(UNAVAILABLE, "shutting down")
+    fake.script.insert(0, lambda context: refuse(context) if len(fake.requests) < 3 else None)
+    assert call(fake.address, timeout=10) == [" a", " library"]
+    assert len(fake.requests) == 3
+
+
+@pytest.mark.usefixtures("fast_retries")
+@both_streams
+def test_a_stream_is_not_retried_after_a_part_of_its_answer(
+    fake: FakeShaperouter, call: Stream
+) -> None:
+    fake.script.insert(1, fake.fail(UNAVAILABLE, "shutting down"))
+    with pytest.raises(UnavailableError, match="shutting down"):
+        call(fake.address, timeout=10)
     assert len(fake.requests) == 1
+
+
+@pytest.mark.usefixtures("fast_retries")
+@both_streams
+def test_retries_limit_the_attempts_of_a_stream(fake: FakeShaperouter, call: Stream) -> None:
+    fake.script.insert(0, fake.fail(UNAVAILABLE, "shutting down"))
+    with pytest.raises(UnavailableError, match="shutting down"):
+        call(fake.address, timeout=10, retries=2)
+    assert len(fake.requests) == 3
+
+
+def test_a_stream_that_is_cancelled_in_a_pause_is_not_started_again(fake: FakeShaperouter) -> None:
+    fake.script.insert(0, fake.fail(UNAVAILABLE, "later", retry_info(0.3)))
+    with Client(fake.address, retries=1) as client:
+        stream = client.stream("x")
+        threading.Thread(target=lambda: fake.entered.wait(10) and stream.cancel()).start()
+        with pytest.raises(CallCancelledError):
+            next(stream)
+
+
+@pytest.mark.usefixtures("fast_retries")
+def test_a_stream_ends_if_its_service_stops_before_it_begins_it() -> None:
+    # With gRPC's own retries, its blocking API would wait for the end forever.
+    failures: list[UnavailableError] = []
+
+    def call(address: str) -> None:
+        try:
+            stream(address, timeout=20)
+        except UnavailableError as error:
+            failures.append(error)
+
+    with stopping_server() as address:
+        thread = threading.Thread(target=call, args=(address,), daemon=True)
+        thread.start()
+        thread.join(20)
+    assert len(failures) == 1
 
 
 def test_closing_the_client_ends_a_pause(fake: FakeShaperouter) -> None:

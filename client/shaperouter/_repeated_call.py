@@ -1,0 +1,83 @@
+# Generated from _async_repeated_call.py by `make blocking-client`. Do not edit.
+
+"""A streaming call that is made again if it fails before its first response."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from shaperouter._connection import Calls, errors, read
+from shaperouter._errors import ShaperouterError
+from shaperouter._retries import Attempts
+from shaperouter._status import forbids_retry
+
+if TYPE_CHECKING:
+    from shaperouter._connection import StreamingCall
+
+ResponseT = TypeVar("ResponseT")
+
+
+class RepeatedCall(Generic[ResponseT]):
+    """Reads the responses of a call. Only one thread or task may read."""
+
+    def __init__(
+        self,
+        start: "Callable[[float | None], StreamingCall[ResponseT]]",
+        attempts: Attempts,
+        calls: Calls,
+        *,
+        address: str,
+        deadline: float | None,
+    ) -> None:
+        """Starts the call.
+
+        Args:
+            start: Starts it, with a timeout in seconds; None means no limit.
+            attempts: The failures after which it is started again.
+            calls: Ends a pause between two attempts when they are cancelled.
+            address: The service's address, for errors.
+            deadline: The caller's timeout in seconds, which errors name.
+        """
+        self._began = self._cancelled = False
+        self._start = start
+        self._attempts = attempts
+        self._calls = calls
+        self._address = address
+        self._deadline = deadline
+        self._call = start(attempts.left)
+
+    def cancel(self) -> None:
+        """Cancels the call: its reader gets `CallCancelledError`. No effect after the end.
+
+        Any thread may call it; in asyncio, any task.
+        """
+        self._cancelled = True
+        self._call.cancel()
+
+    def read(self) -> ResponseT:
+        """Waits for the next response.
+
+        Raises:
+            StopIteration: The call has ended.
+            ShaperouterError: It failed.
+        """
+        while True:
+            try:
+                with errors(address=self._address, deadline=self._deadline):
+                    response = read(self._call)
+            except ShaperouterError as error:
+                pause = self._pause_after(error)
+                if pause is None:
+                    raise
+            else:
+                self._began = True
+                return response
+            self._calls.pause(pause)
+            self._call = self._start(self._attempts.left)
+            if self._cancelled:  # perhaps before the assignment
+                self._call.cancel()
+
+    def _pause_after(self, error: ShaperouterError) -> float | None:
+        """Seconds until the next attempt; None if there is none."""
+        if self._began:
+            return None
+        return self._attempts.pause_after(error, forbidden=forbids_retry(error.__cause__))
