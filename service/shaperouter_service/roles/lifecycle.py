@@ -1,6 +1,7 @@
 """Signals that stop a serving process."""
 
 import asyncio
+import atexit
 import contextlib
 import os
 import signal
@@ -17,7 +18,8 @@ log = structlog.get_logger(__name__)
 def stop_signal() -> asyncio.Event:
     """Returns an event that SIGTERM or SIGINT sets.
 
-    A second SIGINT ends the process at once, without waiting for requests.
+    A second SIGINT ends the process at once, without waiting for requests. A second SIGTERM changes
+    nothing, not even after the loop's end: the exit code stays.
     """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -32,13 +34,19 @@ def stop_signal() -> asyncio.Event:
             except RuntimeError:  # The interpreter is exiting and starts no threads.
                 os._exit(EXIT_INTERRUPTED)
         was_interrupted = True
+        terminated()
+
+    def terminated(*_: Any) -> None:
         # The loop may have ended.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(stop.set)
 
-    loop.add_signal_handler(signal.SIGTERM, stop.set)
-    # Not the loop's handler, which waits for the loop and is removed when the loop ends.
+    # Not the loop's handlers, which wait for the loop and are removed when the loop ends.
     signal.signal(signal.SIGINT, interrupted)
+    signal.signal(signal.SIGTERM, terminated)
+    # The interpreter, as it ends, replaces handlers by the system's, which would end the process
+    # with another code, but leaves a signal ignored. Not earlier: child processes inherit that.
+    atexit.register(signal.signal, signal.SIGTERM, signal.SIG_IGN)
     return stop
 
 

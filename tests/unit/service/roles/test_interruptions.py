@@ -1,4 +1,7 @@
-"""Ctrl-C ends `shaperouterd` with one line at any time, and a second one at once."""
+"""Ctrl-C ends `shaperouterd` with one line at any time, and a second one at once.
+
+SIGTERM ends it with code 0, also if it comes twice.
+"""
 
 import signal
 import subprocess
@@ -44,6 +47,18 @@ print("stopped", flush=True)
 sys.stdin.readline()
 """
 
+# The interpreter deletes what modules hold after it has removed the handlers of signals.
+EXITING = """
+import os
+
+class Last:
+    def __del__(self, write=os.write, read=os.read):
+        write(1, b"exiting\\n")
+        read(0, 1)
+
+last = Last()
+"""
+
 
 @pytest.mark.parametrize(
     "module",
@@ -60,9 +75,9 @@ def test_ctrl_c_during_the_start_prints_one_line(module: str) -> None:
     assert process.returncode == EXIT_INTERRUPTED
 
 
-def stopping() -> "subprocess.Popen[str]":
+def stopping(code: str = STOPPING) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-c", STOPPING],
+        [sys.executable, "-c", code],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -109,3 +124,16 @@ def test_ctrl_c_after_the_end_of_the_loop_prints_no_traceback(
             process.stdin.close()
         assert process.wait() == code
         assert "Traceback" not in process.stderr.read()
+
+
+def test_a_second_sigterm_does_not_change_the_exit_code() -> None:
+    with stopping(STOPPING + EXITING) as process:
+        assert process.stdin
+        for state in ("serving", "stopping", "stopped", "exiting"):
+            assert line(process) == state
+            process.send_signal(signal.SIGTERM)
+            if state in ("stopping", "stopped"):
+                process.stdin.write("\n")
+                process.stdin.flush()
+        process.stdin.close()
+        assert process.wait() == 0
