@@ -1,6 +1,7 @@
 """gRPC for asyncio. `_connection` has the same interface for blocking code."""
 
 import asyncio
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -32,10 +33,11 @@ class AsyncCalls:
     def __init__(self) -> None:
         """Starts without calls."""
         self._cancelled = asyncio.Event()
+        self._parts: weakref.WeakSet[AsyncCalls] = weakref.WeakSet()
 
     @property
     def cancelled(self) -> bool:
-        """Whether the connection is closed."""
+        """Whether `cancel` was called."""
         return self._cancelled.is_set()
 
     async def send(
@@ -48,23 +50,51 @@ class AsyncCalls:
 
         Raises:
             grpc.RpcError: The call failed.
-            CallCancelledError: The connection is closed.
+            CallCancelledError: `cancel` was called.
         """
         if self.cancelled:
             raise cancelled()
         return await method(request, timeout=timeout)
 
+    def start(
+        self,
+        begin: "Callable[[float | None], AsyncStreamingCall[ResponseT]]",
+        timeout: float | None,
+    ) -> "AsyncStreamingCall[ResponseT]":
+        """Starts a streaming call, which `cancel` does not reach.
+
+        Raises:
+            CallCancelledError: `cancel` was called.
+        """
+        if self.cancelled:
+            raise cancelled()
+        return begin(timeout)
+
     async def pause(self, seconds: float) -> None:
         """Waits before the next attempt of a call.
 
         Raises:
-            CallCancelledError: The connection is closed.
+            CallCancelledError: `cancel` was called.
         """
         try:
             await asyncio.wait_for(self._cancelled.wait(), seconds)
         except TimeoutError:
             return
         raise cancelled()
+
+    def part(self) -> "AsyncCalls":
+        """Calls that are cancelled with these, or by themselves."""
+        part = AsyncCalls()
+        self._parts.add(part)
+        if self.cancelled:
+            part.cancel()
+        return part
+
+    def cancel(self) -> None:
+        """Ends pauses, and refuses all later calls."""
+        self._cancelled.set()
+        for part in self._parts:
+            part.cancel()
 
 
 class AsyncConnection(AsyncCalls, Generic[StubsT]):
@@ -122,7 +152,7 @@ class AsyncConnection(AsyncCalls, Generic[StubsT]):
 
     async def close(self) -> None:
         """Closes the channel and cancels the calls in progress; may be called again."""
-        self._cancelled.set()
+        self.cancel()
         if self._channel is not None:
             await self._channel.close()
 

@@ -31,24 +31,24 @@ class AsyncRepeatedCall(Generic[ResponseT]):
         Args:
             start: Starts it, with a timeout in seconds; None means no limit.
             attempts: The failures after which it is started again.
-            calls: Ends a pause between two attempts when they are cancelled.
+            calls: They cancel a pause between two attempts.
             address: The service's address, for errors.
             deadline: The caller's timeout in seconds, which errors name.
         """
-        self._began = self._cancelled = False
+        self._began = False
         self._start = start
         self._attempts = attempts
-        self._calls = calls
+        self._calls = calls.part()
         self._address = address
         self._deadline = deadline
-        self._call = start(attempts.left)
+        self._call = self._calls.start(start, attempts.left)
 
     def cancel(self) -> None:
         """Cancels the call: its reader gets `CallCancelledError`. No effect after the end.
 
         Any thread may call it; in asyncio, any task.
         """
-        self._cancelled = True
+        self._calls.cancel()
         self._call.cancel()
 
     async def read(self) -> ResponseT:
@@ -69,13 +69,17 @@ class AsyncRepeatedCall(Generic[ResponseT]):
             else:
                 self._began = True
                 return response
-            await self._calls.pause(pause)
-            self._call = self._start(self._attempts.left)
-            if self._cancelled:  # perhaps before the assignment
+            try:
+                await self._calls.pause(pause)
+            except BaseException:  # an interrupted reader has cancelled the call
+                self.cancel()
+                raise
+            self._call = self._calls.start(self._start, self._attempts.left)
+            if self._calls.cancelled:  # perhaps before the assignment
                 self._call.cancel()
 
     def _pause_after(self, error: ShaperouterError) -> float | None:
         """Seconds until the next attempt; None if there is none."""
-        if self._began:
+        if self._began or self._calls.cancelled:
             return None
         return self._attempts.pause_after(error, forbidden=forbids_retry(error.__cause__))

@@ -138,8 +138,8 @@ class Client(TranscriptionCalls, InferenceCalls, RepositoryCalls):
         """Continues a prompt and returns tokens as they are generated.
 
         Read the stream in ``with client.stream(prompt) as stream``, so that it is cancelled
-        if the block is left early. Errors of the call are raised while iterating. The client does
-        not repeat a stream that was interrupted.
+        if the block is left early. Errors of the call are raised while iterating. A stream that
+        fails before anything of its answer has arrived is repeated as a call is.
 
         Args:
             prompt: The text or its token ids. Must not be empty. For a model with an encoder, this

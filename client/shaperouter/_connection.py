@@ -5,6 +5,7 @@ Everything else that a client does is written once, in the other modules `_async
 """
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -40,6 +41,7 @@ class Calls:
         self._cancelled = threading.Event()
         self._lock = threading.Lock()
         self._in_progress: set[Calls | grpc.Future[Any]] = set()
+        self._parts: weakref.WeakSet[Calls] = weakref.WeakSet()
 
     @property
     def cancelled(self) -> bool:
@@ -66,6 +68,23 @@ class Calls:
                 raise cancelled() from None
             raise
 
+    def start(
+        self,
+        begin: "Callable[[float | None], StreamingCall[ResponseT]]",
+        timeout: float | None,
+    ) -> "StreamingCall[ResponseT]":
+        """Starts a streaming call, which `cancel` does not reach.
+
+        Raises:
+            CallCancelledError: `cancel` was called.
+        """
+        try:
+            return begin(timeout)
+        except ValueError:  # the channel is closed
+            if self.cancelled:
+                raise cancelled() from None
+            raise
+
     def pause(self, seconds: float) -> None:
         """Waits before the next attempt of a call.
 
@@ -75,11 +94,20 @@ class Calls:
         if self._cancelled.wait(seconds):
             raise cancelled()
 
+    def part(self) -> "Calls":
+        """Calls that are cancelled with these, or by themselves."""
+        part = Calls()
+        with self._lock:
+            self._parts.add(part)
+        if self.cancelled:
+            part.cancel()
+        return part
+
     def cancel(self) -> None:
         """Cancels the calls in progress and all later ones."""
         self._cancelled.set()
         with self._lock:
-            calls = list(self._in_progress)
+            calls = [*self._in_progress, *self._parts]
         for call in calls:
             call.cancel()
 
@@ -114,7 +142,10 @@ class Connection(Calls, Generic[StubsT]):
     def __init__(self, endpoint: Endpoint, stubs: Callable[[grpc.Channel], StubsT]) -> None:
         """Creates the channel without connecting."""
         super().__init__()
-        target, options = endpoint.address, channel_options(endpoint.address)
+        target = endpoint.address
+        # gRPC by itself repeats a call that a stopping service has not begun. If the next
+        # connection fails, its blocking API then waits for the end of a stream forever (1.85).
+        options = [*channel_options(target), ("grpc.enable_retries", 0)]
         self._channel = (
             grpc.secure_channel(target, endpoint.credentials, options=options)
             if endpoint.credentials

@@ -81,10 +81,6 @@ def channel_options(address: str) -> list[tuple[str, Any]]:
     """The options of a channel to `address`."""
     options: list[tuple[str, Any]] = [
         ("grpc.primary_user_agent", f"shaperouter/{__version__}"),
-        # gRPC repeats a call that a stopping service has not begun. If the next connection fails,
-        # the blocking API of gRPC 1.85 then waits for the end of a stream forever. `_retries.py`
-        # repeats such calls, too.
-        ("grpc.enable_retries", 0),
         # Reconnect soon, so that a returning service is found within seconds, not minutes.
         ("grpc.initial_reconnect_backoff_ms", 200),
         ("grpc.max_reconnect_backoff_ms", 5_000),

@@ -3,8 +3,8 @@
 Calls with a single answer are repeated, also one that sends a recording in pieces. Those that
 change which models are served are not: one that lost only its answer would be refused the second
 time. A stream is repeated as long as no part of its answer has arrived, and one that sends a
-recording never: what its source gave cannot be read again. (gRPC's own retries are off: they ignore
-``google.rpc.RetryInfo``, and `_endpoint.py` says what else they do to streams.)
+recording never: what its source gave cannot be read again. (gRPC's own retries are not used: they
+ignore ``google.rpc.RetryInfo``.)
 """
 
 import random

@@ -99,15 +99,17 @@ def stopping_server() -> Iterator[str]:
             self.wfile.write(_frame(_GOAWAY, 0, 0, struct.pack(">II", 0, 0)))
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
+        try:
+            yield f"127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
 
 
 def _read_call(source: IO[bytes]) -> None:
-    """Reads frames until a call has been received."""
-    while True:
-        head = source.read(9)
+    """Reads frames until a call has been received, or the connection ends."""
+    while head := source.read(9):
         source.read(int.from_bytes(head[:3]))
         if head[3] == _DATA and head[4] & _END_STREAM:
             return

@@ -1,5 +1,6 @@
 """``shaperouter graphs``."""
 
+import itertools
 import math
 import time
 
@@ -118,8 +119,9 @@ def _watch(ctx: click.Context, model: str, include_cold: bool) -> None:
 def _show(stream: GraphStream, address: str) -> None:
     activity = Activity()
     console = make_console()
+    first = next(stream)  # the attempts to reach an absent service take seconds
     # The alternate screen, as `top` uses: afterwards the terminal is as it was before.
     with Live(console=console, screen=True, auto_refresh=False) as live:
-        for listed in stream:
+        for listed in itertools.chain([first], stream):
             activity.update(listed, time.monotonic())
             live.update(GraphsView(address, listed, activity), refresh=True)

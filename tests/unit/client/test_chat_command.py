@@ -52,6 +52,7 @@ def test_the_conversation_goes_on_after_an_error(fake: FakeShaperouter) -> None:
     assert contents(fake) == [[("user", "sad")], [("user", "glad")]]
 
 
+@pytest.mark.usefixtures("fast_retries")
 def test_the_exit_code_is_1_if_all_messages_failed(unused_address: str) -> None:
     result = CliRunner().invoke(cli, ["chat", "--address", unused_address], input="hi\nho\n")
     assert result.exit_code == 1

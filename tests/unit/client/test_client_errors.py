@@ -40,18 +40,18 @@ Call = Callable[[str], object]
 
 
 def generate(address: str) -> object:
-    with Client(address, timeout=10) as client:
+    with Client(address, timeout=10, retries=0) as client:
         return client.generate("x")
 
 
 def stream(address: str) -> object:
-    with Client(address, timeout=10) as client:
+    with Client(address, timeout=10, retries=0) as client:
         return list(client.stream("x"))
 
 
 def async_generate(address: str) -> object:
     async def call() -> object:
-        async with AsyncClient(address, timeout=10) as client:
+        async with AsyncClient(address, timeout=10, retries=0) as client:
             return await client.generate("x")
 
     return asyncio.run(call())
@@ -59,7 +59,7 @@ def async_generate(address: str) -> object:
 
 def async_stream(address: str) -> object:
     async def call() -> object:
-        async with AsyncClient(address, timeout=10) as client:
+        async with AsyncClient(address, timeout=10, retries=0) as client:
             return [delta async for delta in client.stream("x")]
 
     return asyncio.run(call())

@@ -23,7 +23,8 @@ from shaperouter import (
     OverloadedError,
     UnavailableError,
 )
-from shaperouter._async_connection import AsyncConnection
+from shaperouter._async_connection import AsyncCalls, AsyncConnection
+from shaperouter._connection import Calls
 from shaperouter._retries import RetryPolicy
 
 if TYPE_CHECKING:
@@ -246,13 +247,68 @@ def test_retries_limit_the_attempts_of_a_stream(fake: FakeShaperouter, call: Str
     assert len(fake.requests) == 3
 
 
-def test_a_stream_that_is_cancelled_in_a_pause_is_not_started_again(fake: FakeShaperouter) -> None:
-    fake.script.insert(0, fake.fail(UNAVAILABLE, "later", retry_info(0.3)))
+@pytest.mark.parametrize("end", ["cancel the stream", "close the client"])
+def test_the_pause_of_a_stream_ends_with_it(
+    fake: FakeShaperouter, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    fake.script.insert(0, fake.fail(UNAVAILABLE, "later", retry_info(60)))
+    pausing = threading.Event()
+    pause = Calls.pause
+
+    def seen(calls: Calls, seconds: float) -> None:
+        pausing.set()
+        pause(calls, seconds)
+
+    monkeypatch.setattr(Calls, "pause", seen)
     with Client(fake.address, retries=1) as client:
         stream = client.stream("x")
-        threading.Thread(target=lambda: fake.entered.wait(10) and stream.cancel()).start()
-        with pytest.raises(CallCancelledError):
-            next(stream)
+        failed = threading.Event()
+
+        def read() -> None:
+            with pytest.raises(CallCancelledError):
+                next(stream)
+            failed.set()
+
+        threading.Thread(target=read, daemon=True).start()
+        assert pausing.wait(10)
+        (stream.cancel if end == "cancel the stream" else client.close)()
+        assert failed.wait(10)
+    assert len(fake.requests) == 1
+
+
+@pytest.mark.parametrize("end", ["cancel the stream", "close the client", "cancel the reader"])
+def test_the_pause_of_an_asyncio_stream_ends_with_it(
+    fake: FakeShaperouter, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    fake.script.insert(0, fake.fail(UNAVAILABLE, "later", retry_info(60)))
+    pausing = asyncio.Event()
+    pause = AsyncCalls.pause
+
+    async def seen(calls: AsyncCalls, seconds: float) -> None:
+        pausing.set()
+        await pause(calls, seconds)
+
+    monkeypatch.setattr(AsyncCalls, "pause", seen)
+
+    async def end_in_pause() -> None:
+        async with AsyncClient(fake.address, retries=1) as client:
+            stream = client.stream("x")
+            reader = asyncio.ensure_future(anext(stream))
+            await asyncio.wait_for(pausing.wait(), 10)
+            if end == "cancel the stream":
+                stream.cancel()
+            elif end == "close the client":
+                await client.close()
+            else:
+                reader.cancel()
+            expected = asyncio.CancelledError if end == "cancel the reader" else CallCancelledError
+            with pytest.raises(expected):
+                await asyncio.wait_for(reader, 10)
+            with pytest.raises(UnavailableError):  # how its only attempt ended
+                await asyncio.wait_for(anext(stream), 10)
+
+    asyncio.run(end_in_pause())
+    assert len(fake.requests) == 1
 
 
 @pytest.mark.usefixtures("fast_retries")

@@ -191,6 +191,7 @@ def test_watch_without_a_terminal_needs_json(fake: FakeShaperouter) -> None:
     assert not fake.requests
 
 
+@pytest.mark.usefixtures("fast_retries")
 def test_watch_that_cannot_start_exits_with_1(unused_address: str) -> None:
     result = CliRunner().invoke(cli, ["graphs", "--watch", "--json", "--address", unused_address])
     assert result.exit_code == 1
