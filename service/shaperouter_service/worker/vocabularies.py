@@ -1,11 +1,20 @@
 """The vocabularies of models, for stop strings of beam search and for constraints."""
 
+import os
+import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from shaperouter_service.errors import InvalidRequestError, ModelUnloadingError, StartupError
+import structlog
+
+from shaperouter_service.errors import (
+    ExhaustedError,
+    InvalidRequestError,
+    ModelUnloadingError,
+    StartupError,
+)
 from shaperouter_service.text import (
     ConstrainedVocabulary,
     Constraint,
@@ -17,6 +26,8 @@ from shaperouter_service.text import (
 )
 
 T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
 
 
 class Vocabularies:
@@ -31,6 +42,8 @@ class Vocabularies:
         self._directories = dict(directories)
         self._searchable: dict[str, Vocabulary] = {}
         self._constrained: dict[str, ConstrainedVocabulary] = {}
+        # Why an import of Transformers was interrupted, which may have left it broken.
+        self._interrupted: ExhaustedError | None = None
         self._lock = threading.Lock()
 
     def add(self, model: str, directory: Path) -> None:
@@ -104,13 +117,33 @@ class Vocabularies:
                 raise ModelUnloadingError(model)
             if model not in known:
                 try:
-                    tokenizer = load_tokenizer(self._directories[model])
+                    tokenizer = self._load(self._directories[model])
                     if tokenizer is None:
                         raise ValueError("the worker's copy of the model has no tokenizer")
                     known[model] = load(tokenizer)
                 except (StartupError, ValueError) as error:
                     raise InvalidRequestError.of(field, f"cannot be used: {error}") from error
             return known[model]
+
+    def _load(self, directory: Path) -> Tokenizer | None:
+        """Loads a tokenizer; the first time, this imports Transformers.
+
+        Python cannot undo half of an import: if it failed for want of memory or descriptors, names
+        may be missing in this process for ever. It is then stopped, to be started again.
+        """
+        try:
+            return load_tokenizer(directory)
+        except Exception as error:
+            cause = error.__cause__ if isinstance(error, StartupError) else error
+            if exhausted := ExhaustedError.of(cause):
+                self._interrupted = exhausted
+                raise exhausted from error
+            broken = isinstance(cause, ImportError | AttributeError | NameError)
+            if self._interrupted is None or not broken:
+                raise
+            log.exception("an interrupted import left Transformers broken: stopping")
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise self._interrupted from error
 
 
 def unfollowed(error: ConstraintError, tokens: int) -> InvalidRequestError:
