@@ -14,7 +14,7 @@ from typing import Any
 from chaos.callers import RETRY, Lines, Report, attempt
 from chaos.judge import Outcome, Rules
 from chaos.processes import Life
-from chaos.revisions import SETTLING, Revisions
+from chaos.revisions import SETTLING, Revisions, forgotten
 from chaos.samples import Sample, answer_of
 from chaos.stage import REVISIONS, ROUTERS, SWITCHING, VISITING, Stage
 
@@ -85,9 +85,10 @@ class Changes:
         with self._visiting, self._lines() as lines:
             location = random.Random(seed).choice(REVISIONS)
             if self._load(lines, VISITING, location, known=False):
+                loaded_at = self._clock()
                 right = Rules(expected=self._revisions.answers[location])
                 settling = dataclasses.replace(right, refusable={NOT_FOUND})
-                if self._until(lines, _is_answered, settling):
+                if self._until(lines, _is_answered, settling, loaded_at):
                     self._use(lines, right, seconds)
             if self._unload(lines):
                 gone = Rules(expected=self._revisions.answers[location], refusable={NOT_FOUND})
@@ -154,17 +155,25 @@ class Changes:
             for router in range(ROUTERS):
                 self._ask(lines, router, rules)
 
-    def _until(self, lines: Lines, done: Callable[[Outcome], bool], rules: Rules) -> bool:
+    def _until(
+        self,
+        lines: Lines,
+        done: Callable[[Outcome], bool],
+        rules: Rules,
+        loaded_at: float | None = None,
+    ) -> bool:
         """Sends requests to the visiting model until each router has answered as it should.
 
         Returns false, and reports a defect, if a router answers otherwise for too long. A router
-        that does not answer at all proves nothing.
+        that does not answer at all proves nothing, nor does a service whose processes have all been
+        restarted since the load, of which none may know any more.
         """
         for router in range(ROUTERS):
             give_up_at = self._clock() + SETTLING
             while not done(outcome := self._ask(lines, router, rules)):
                 if self._clock() > give_up_at:
-                    if outcome.refusal is None or _is_not_found(outcome):
+                    is_known = loaded_at is None or forgotten(self._lives(), loaded_at) is None
+                    if outcome.refusal is None or (_is_not_found(outcome) and is_known):
                         strict = dataclasses.replace(rules, deadly=True, refusable=())
                         self._report(_VISITOR, outcome, strict)
                     return False

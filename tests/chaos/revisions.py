@@ -32,6 +32,23 @@ class _Span:
     until: float = float("inf")
 
 
+def forgotten(lives: Sequence[Sequence[Life]], loaded_at: float) -> float | None:
+    """When no process knew any more, perhaps, what was loaded at a time; None if one always did.
+
+    What was loaded is known only to processes. Once all of them are new, none may know it.
+
+    Args:
+        lives: The starts of each process, in order, the first long before any change.
+        loaded_at: When the load had ended.
+    """
+    moments = [life.began for each in lives for life in each[1:]]
+    for moment in sorted(moment for moment in moments if moment > loaded_at):
+        newest = [[life for life in each if life.began <= moment][-1] for each in lives]
+        if all(life.began > loaded_at and life.served > moment - LEARNING for life in newest):
+            return moment
+    return None
+
+
 class Revisions:
     """The revisions of one model. The caller allows only one load at a time.
 
@@ -73,24 +90,19 @@ class Revisions:
     def restarted(self, lives: Sequence[Sequence[Life]]) -> None:
         """Notes when processes were started and could serve.
 
-        What was loaded is known only to processes. Once all of them are new, none may know it, and
-        the service begins again with the revision that it was started with.
+        If what was loaded is forgotten, the service begins again with the revision that it was
+        started with.
 
         Args:
             lives: The starts of each process, in order, the first long before any change.
         """
         if self._is_forgotten:
             return
-        moments = [life.began for each in lives for life in each[1:]]
-        for moment in sorted(moment for moment in moments if moment > self._loaded_at):
-            newest = [[life for life in each if life.began <= moment][-1] for each in lives]
-            if all(
-                life.began > self._loaded_at and life.served > moment - LEARNING for life in newest
-            ):
-                # The newest load stays the last.
-                self._spans.insert(0, _Span(self._given, moment))
-                self._is_forgotten = True
-                return
+        moment = forgotten(lives, self._loaded_at)
+        if moment is not None:
+            # The newest load stays the last.
+            self._spans.insert(0, _Span(self._given, moment))
+            self._is_forgotten = True
 
     def right(self, began: float, ended: float) -> Sequence[Any]:
         """The right answers of a request that began and ended at these times."""

@@ -1,7 +1,7 @@
 """Which revision of a model may answer when."""
 
 from chaos.processes import Life
-from chaos.revisions import LEARNING, SETTLING, Revisions
+from chaos.revisions import LEARNING, SETTLING, Revisions, forgotten
 
 ANSWERS = {"first": [1], "second": [2], "third": [3]}
 OLD = -1000.0
@@ -62,6 +62,12 @@ def test_once_all_processes_are_new_the_revision_of_the_start_may_answer() -> No
     revisions.loaded(201.0)
     revisions.restarted([lives(100.0, 202.0), lives(100.0 + LEARNING)])
     assert revisions.right(300.0, 301.0) == [[3]]
+
+
+def test_a_load_is_forgotten_once_all_processes_have_been_started_after_it() -> None:
+    restarts = [lives(100.0), lives(100.0 + LEARNING)]
+    assert forgotten(restarts, 99.0) == 100.0 + LEARNING
+    assert forgotten(restarts, 101.0) is None
 
 
 def test_a_process_that_does_not_serve_yet_may_not_know_what_was_loaded() -> None:
