@@ -36,10 +36,9 @@ from shaperouter._errors import (
     UnavailableError,
 )
 from shaperouter._generation import Generation
-from shaperouter._retries import NO_RETRIES, RetryPolicy
+from shaperouter._retries import NO_RETRIES, ONE_ATTEMPT, RetryPolicy
 from shaperouter._security import FileName, Security
 from shaperouter._signature import Signature
-from shaperouter._status import forbids_retry
 from shaperouter._transcription import Transcription, TranscriptionProgress
 from shaperouter._transcription_requests import AsyncRecording
 from shaperouter.v1 import (
@@ -194,7 +193,7 @@ class AsyncBaseClient:
             try:
                 return await attempt(attempts.left)
             except ShaperouterError as error:
-                pause = attempts.pause_after(error, forbidden=forbids_retry(error.__cause__))
+                pause = attempts.pause_after(error)
                 if pause is None:
                     raise
             await calls.pause(pause)
@@ -283,7 +282,7 @@ class AsyncBaseClient:
         return AsyncTranscriptionStream(
             AsyncRepeatedCall(
                 lambda seconds: async_exchange(method, aiter(messages), seconds),
-                NO_RETRIES.begin(left),  # the recording may be readable only once
+                ONE_ATTEMPT.begin(left),  # the recording may be readable only once
                 self._connection,
                 address=self.address,
                 deadline=deadline,

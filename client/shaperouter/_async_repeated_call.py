@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from shaperouter._async_connection import AsyncCalls, async_errors, read
 from shaperouter._errors import ShaperouterError
 from shaperouter._retries import Attempts
-from shaperouter._status import forbids_retry
 
 if TYPE_CHECKING:
     from shaperouter._async_connection import AsyncStreamingCall
@@ -82,4 +81,4 @@ class AsyncRepeatedCall(Generic[ResponseT]):
         """Seconds until the next attempt; None if there is none."""
         if self._began or self._calls.cancelled:
             return None
-        return self._attempts.pause_after(error, forbidden=forbids_retry(error.__cause__))
+        return self._attempts.pause_after(error)

@@ -32,10 +32,9 @@ from shaperouter._errors import (
 )
 from shaperouter._generation import Generation
 from shaperouter._repeated_call import RepeatedCall
-from shaperouter._retries import NO_RETRIES, RetryPolicy
+from shaperouter._retries import NO_RETRIES, ONE_ATTEMPT, RetryPolicy
 from shaperouter._security import FileName, Security
 from shaperouter._signature import Signature
-from shaperouter._status import forbids_retry
 from shaperouter._streams import (
     GenerationStream,
     GraphStream,
@@ -195,7 +194,7 @@ class BaseClient:
             try:
                 return attempt(attempts.left)
             except ShaperouterError as error:
-                pause = attempts.pause_after(error, forbidden=forbids_retry(error.__cause__))
+                pause = attempts.pause_after(error)
                 if pause is None:
                     raise
             calls.pause(pause)
@@ -282,7 +281,7 @@ class BaseClient:
         return TranscriptionStream(
             RepeatedCall(
                 lambda seconds: exchange(method, iter(messages), seconds),
-                NO_RETRIES.begin(left),  # the recording may be readable only once
+                ONE_ATTEMPT.begin(left),  # the recording may be readable only once
                 self._connection,
                 address=self.address,
                 deadline=deadline,

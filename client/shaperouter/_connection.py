@@ -145,6 +145,7 @@ class Connection(Calls, Generic[StubsT]):
         target = endpoint.address
         # gRPC by itself repeats a call that a stopping service has not begun. If the next
         # connection fails, its blocking API then waits for the end of a stream forever (1.85).
+        # `_retries.py` repeats such calls instead.
         options = [*channel_options(target), ("grpc.enable_retries", 0)]
         self._channel = (
             grpc.secure_channel(target, endpoint.credentials, options=options)

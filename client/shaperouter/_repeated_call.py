@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from shaperouter._connection import Calls, errors, read
 from shaperouter._errors import ShaperouterError
 from shaperouter._retries import Attempts
-from shaperouter._status import forbids_retry
 
 if TYPE_CHECKING:
     from shaperouter._connection import StreamingCall
@@ -84,4 +83,4 @@ class RepeatedCall(Generic[ResponseT]):
         """Seconds until the next attempt; None if there is none."""
         if self._began or self._calls.cancelled:
             return None
-        return self._attempts.pause_after(error, forbidden=forbids_retry(error.__cause__))
+        return self._attempts.pause_after(error)

@@ -3,8 +3,10 @@
 Calls with a single answer are repeated, also one that sends a recording in pieces. Those that
 change which models are served are not: one that lost only its answer would be refused the second
 time. A stream is repeated as long as no part of its answer has arrived, and one that sends a
-recording never: what its source gave cannot be read again. (gRPC's own retries are not used: they
-ignore ``google.rpc.RetryInfo``.)
+recording never: what its source gave cannot be read again. All others are repeated once more, at
+once, if the service had not begun them, because it stopped or closed an old connection. (gRPC does
+that by itself, but not for the blocking client, see `_connection.py`. Its other retries ignore
+``google.rpc.RetryInfo``.)
 """
 
 import random
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 
 from shaperouter import _values
 from shaperouter._errors import InvalidArgumentError, ShaperouterError, UnavailableError
+from shaperouter._status import forbids_retry, was_begun
 
 # Default retries of a client. They bridge a service's restart of about two seconds. Without a
 # service, a call fails after about 3 s.
@@ -34,10 +37,12 @@ class RetryPolicy:
     Attributes:
         retries: Attempts after the first.
         after_overload: Whether to retry a call that an overloaded service refused.
+        unbegun: Whether to make another attempt at a call that the service had not begun.
     """
 
     retries: int
     after_overload: bool
+    unbegun: bool = True
 
     @classmethod
     def resolve(cls, retries: int | None) -> "RetryPolicy":
@@ -63,6 +68,7 @@ class RetryPolicy:
 
 
 NO_RETRIES = RetryPolicy(retries=0, after_overload=False)
+ONE_ATTEMPT = RetryPolicy(retries=0, after_overload=False, unbegun=False)
 
 
 class Attempts:
@@ -73,21 +79,25 @@ class Attempts:
         self._policy = policy
         self._end = None if timeout is None else time.monotonic() + timeout
         self._failures = 0
+        self._restarts_unbegun = policy.unbegun
 
     @property
     def left(self) -> float | None:
         """Seconds until the call's deadline; None if it has none."""
         return None if self._end is None else max(0.0, self._end - time.monotonic())
 
-    def pause_after(self, error: ShaperouterError, *, forbidden: bool) -> float | None:
+    def pause_after(self, error: ShaperouterError) -> float | None:
         """Seconds to wait before the call is sent again; None if it is not.
 
         The pause is at least as long as the service asks for. There is no retry after the deadline.
 
         Args:
-            error: How the last attempt failed.
-            forbidden: Whether the service asked programs not to repeat the call.
+            error: How the last attempt failed; its cause is gRPC's error.
         """
+        if self._restarts_unbegun and not was_begun(error.__cause__):
+            self._restarts_unbegun = False
+            return None if self.left == 0 else 0.0
+        forbidden = forbids_retry(error.__cause__)
         failures, self._failures = self._failures, self._failures + 1
         if forbidden or failures >= self._policy.retries or not self._policy.repeats(error):
             return None

@@ -40,6 +40,10 @@ _UNREADABLE = "the target uri is not valid"
 # gRPC's texts for calls that this side has cancelled, or whose channel it has closed.
 _CANCELLED_HERE = re.compile(r"Locally cancelled|Channel closed")
 
+# gRPC's text for a call that reached a server as it stopped, or as it closed an old connection, and
+# that it has not begun (https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md: GOAWAY).
+_NOT_BEGUN = re.compile(r"Stream removed \(GOAWAY received")
+
 _Detail = TypeVar("_Detail", bound=Message)
 
 
@@ -118,6 +122,19 @@ def forbids_retry(error: object) -> bool:
     return isinstance(error, grpc.RpcError) and any(
         key == _PUSHBACK_KEY and str(value).startswith("-")
         for key, value in _metadata(error, "trailing_metadata")
+    )
+
+
+def was_begun(error: object) -> bool:
+    """Whether the service may have begun a call.
+
+    Args:
+        error: The error that gRPC raised; any other object tells nothing.
+    """
+    return not (
+        isinstance(error, grpc.RpcError)
+        and error.code() is grpc.StatusCode.UNAVAILABLE
+        and _NOT_BEGUN.match(error.details() or "")
     )
 
 

@@ -311,6 +311,25 @@ def test_the_pause_of_an_asyncio_stream_ends_with_it(
     assert len(fake.requests) == 1
 
 
+NOT_BEGUN = "Stream removed (GOAWAY received; Error code: 0; Debug Text: max_age)"
+
+
+@pytest.mark.parametrize("call", [generate, async_generate, stream, async_stream])
+@pytest.mark.parametrize("failures", [1, 2])
+def test_a_call_that_the_service_has_not_begun_is_made_once_more_even_without_retries(
+    fake: FakeShaperouter, call: Generate, failures: int
+) -> None:
+    # gRPC for asyncio repeats it by itself, but not for this text from a server.
+    failing(fake, failures, fake.fail(UNAVAILABLE, NOT_BEGUN))
+    fake.script.insert(0, fake.before_answer)
+    if failures == 1:
+        call(fake.address, timeout=10, retries=0)
+    else:
+        with pytest.raises(UnavailableError, match="max_age"):
+            call(fake.address, timeout=10, retries=0)
+    assert len(fake.requests) == 2
+
+
 @pytest.mark.usefixtures("fast_retries")
 def test_a_stream_ends_if_its_service_stops_before_it_begins_it() -> None:
     # With gRPC's own retries, its blocking API would wait for the end forever.
@@ -385,7 +404,7 @@ def test_pauses_grow_to_a_limit_and_differ() -> None:
     def pauses() -> list[float]:
         attempts = RetryPolicy.resolve(1000).begin(None)
         error = UnavailableError("gone")
-        made = [attempts.pause_after(error, forbidden=False) for _ in range(1000)]
+        made = [attempts.pause_after(error) for _ in range(1000)]
         return [pause for pause in made if pause is not None]
 
     made = pauses()
