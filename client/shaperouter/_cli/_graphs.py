@@ -119,9 +119,10 @@ def _watch(ctx: click.Context, model: str, include_cold: bool) -> None:
 def _show(stream: GraphStream, address: str) -> None:
     activity = Activity()
     console = make_console()
-    first = next(stream)  # the attempts to reach an absent service take seconds
+    # Taken first, because the attempts to reach an absent service take seconds.
+    first = list(itertools.islice(stream, 1))
     # The alternate screen, as `top` uses: afterwards the terminal is as it was before.
     with Live(console=console, screen=True, auto_refresh=False) as live:
-        for listed in itertools.chain([first], stream):
+        for listed in itertools.chain(first, stream):
             activity.update(listed, time.monotonic())
             live.update(GraphsView(address, listed, activity), refresh=True)
