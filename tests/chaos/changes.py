@@ -165,8 +165,8 @@ class Changes:
         """Sends requests to the visiting model until each router has answered as it should.
 
         Returns false, and reports a defect, if a router answers otherwise for too long. A router
-        that does not answer at all proves nothing, nor does a service whose processes have all been
-        restarted since the load, of which none may know any more.
+        that does not answer at all proves nothing. Neither does a service whose processes have all
+        been restarted since the load: it may have forgotten the model.
         """
         for router in range(ROUTERS):
             give_up_at = self._clock() + SETTLING

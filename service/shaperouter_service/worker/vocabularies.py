@@ -133,6 +133,7 @@ class Vocabularies:
         """
         try:
             return load_tokenizer(directory)
+        # An import that meets a half-imported module raises whatever its code runs into.
         except Exception as error:
             cause = error.__cause__ if isinstance(error, StartupError) else error
             if exhausted := ExhaustedError.of(cause):
