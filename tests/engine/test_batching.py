@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from harness.device_calls import Call, record_calls
+from harness.device_calls import Call, record_calls, record_calls_left
 from harness.engine import GOLDENS, Bench, Collected
 from harness.waiting import wait_until
 from shaperouter_service.compile_cache import CompileCache
@@ -243,6 +243,41 @@ def test_streams_get_chunks_between_pieces_of_a_prompt_once_they_are_owed_a_turn
     stream, late = _together(bench, lane, *requests)
     assert _finish([stream, late]) == alone
     assert _kinds(_while_read(calls, late)) == expected
+
+
+@pytest.mark.parametrize(
+    ("left", "expected"),
+    [(0.0, [PIECE_READ, PIECE_READ]), (math.inf, [PIECE_READ, CHUNK, PIECE_READ])],
+    ids=["soon", "not soon"],
+)
+def test_a_turn_of_streams_waits_for_the_last_prompts_if_they_are_read_soon(
+    bench: Bench,
+    lane: LaneScheduler,
+    monkeypatch: pytest.MonkeyPatch,
+    left: float,
+    expected: list[GraphKind],
+) -> None:
+    requests = [
+        {"prompt": [5], "max_new_tokens": 120},
+        {"prompt": _prompt(2 * PIECE), "max_new_tokens": 4},
+    ]
+    alone = _alone(bench, *requests)
+    # After one piece, the stream is owed 1.3 turns, and a chunk takes longer than that.
+    monkeypatch.setattr(scheduler, "TURN_SECONDS", 1e-10)
+    _price_reads(monkeypatch, lane, seconds=4e-10)
+    monkeypatch.setattr(lane.covers, "reading_seconds", lambda _: left)
+    calls = record_calls(monkeypatch)
+    stream, late = _together(bench, lane, *requests)
+    assert _finish([stream, late]) == alone
+    assert _kinds(_while_read(calls, late)) == expected
+
+
+def test_the_time_left_to_read_a_prompt_is_that_of_its_unread_pieces(
+    bench: Bench, lane: LaneScheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = record_calls_left(monkeypatch, lane)
+    _finish([bench.submit(MODEL, _prompt(120), max_new_tokens=1)])
+    assert left == [4, 3, 2, 1]
 
 
 def test_first_tokens_do_not_wait_for_the_prompts_of_others(

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from harness.device_calls import record_calls_left
 from harness.engine import (
     CHECKPOINTS,
     Bench,
@@ -116,6 +117,17 @@ def test_the_padding_of_sources_and_prompts_is_counted(bench: Bench, golden: Gol
     (prefill,) = (use for use in run.uses.values() if use.served.kind is GraphKind.PREFILL)
     assert prefill.calls == math.ceil(run.read_tokens / 8)
     assert run.padded_prompt_tokens == 8 * prefill.calls
+
+
+def test_the_time_left_to_read_is_that_of_the_source_and_the_prompt(
+    bench: Bench, golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = record_calls_left(monkeypatch, bench.parts.lanes[MODEL, 1])
+    case = next(case for case in golden.cases if len(golden.prompt(case)) > 8)
+    assert_equals(bench.submit_case(golden, case), case)
+    pieces = math.ceil((len(golden.prompt(case)) - 1) / 8)
+    reads = left[: pieces + 2]
+    assert reads == [*range(pieces + 1, -1, -1)]
 
 
 def test_a_lane_reports_the_sources_and_prompts_still_to_be_read(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from harness.device_calls import record_calls_left
 from harness.engine import CHECKPOINTS, GOLDENS, Bench, Collected, assert_equals
 from harness.sounds import GoldenSounds
 from harness.waiting import wait_until
@@ -176,6 +177,15 @@ def test_a_transcript_is_aligned_beside_others(bench: Bench, golden: GoldenSound
         assert_equals(other, case)
     kinds = {served.kind for _, served in aligning.run.uses}
     assert kinds == {GraphKind.ENCODE, GraphKind.ALIGN}
+
+
+def test_the_time_left_to_read_is_that_of_the_window_and_the_alignment(
+    bench: Bench, uneven: GoldenSounds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = record_calls_left(monkeypatch, bench.parts.lanes[uneven.name, 1])
+    tokens = uneven.arrays["token_ids"].tolist()
+    ended(uneven.submit(bench, 0, tokens, max_new_tokens=0, aligns=True))
+    assert left == [2, 1]
 
 
 def test_align_graphs_are_compiled_at_the_first_alignment(bench: Bench) -> None:

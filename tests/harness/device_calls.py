@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from shaperouter_service.graphs import GraphTable
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.worker.run import Run
+from shaperouter_service.worker.scheduler import LaneScheduler
 from shaperouter_service.worker.watchdog import Watchdog
 
 
@@ -48,3 +50,23 @@ def record_calls(
 
     patch.setattr(Watchdog, "watching", recording)
     return calls
+
+
+def record_calls_left(patch: pytest.MonkeyPatch, lane: LaneScheduler) -> list[float]:
+    """Records, before each read of a lane, how many calls it expects for reading all of its runs.
+
+    Args:
+        patch: Undoes the recording.
+        lane: The lane.
+    """
+    left: list[float] = []
+    read = lane.reader.read
+
+    def recording(runs: Sequence[Run]) -> float | None:
+        with pytest.MonkeyPatch.context() as priced:
+            priced.setattr(GraphTable, "step_seconds", lambda *_: 1.0)
+            left.append(sum(map(lane.covers.reading_seconds, runs)))
+        return read(runs)
+
+    patch.setattr(lane.reader, "read", recording)
+    return left

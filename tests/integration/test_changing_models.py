@@ -21,6 +21,8 @@ from shaperouter import Client, InvalidArgumentError, ModelNotFoundError, Shaper
 
 DEMO = Path(__file__).parents[2] / "service" / "shaperouter_service" / "builtin" / "demo"
 CALLERS = 6
+# Answers between two changes: dozens from each caller.
+ANSWERS = 100
 # Memory for one of the models of the repository, but not for two.
 ONE_MODEL = "30MB"
 
@@ -61,18 +63,18 @@ def test_no_request_fails_while_revisions_change_and_workers_die(
     switches = Switches(client, "demo")
     traffic = Traffic(service, "demo", callers=CALLERS)
     with traffic.flowing():
-        traffic.wait_for(200)
-        switches.load("second", canary=lambda: traffic.wait_for(200))
-        traffic.wait_for(200)
+        traffic.wait_for(ANSWERS)
+        switches.load("second", canary=lambda: traffic.wait_for(ANSWERS))
+        traffic.wait_for(ANSWERS)
         os.kill(service.worker_pid(), signal.SIGKILL)
         service.wait_for_log("worker started", count=3)
-        traffic.wait_for(200)
+        traffic.wait_for(ANSWERS)
         client.load_model("other", "third")
         switches.load("third")
-        traffic.wait_for(200)
+        traffic.wait_for(ANSWERS)
         client.unload_model("other")
         switches.load("first")
-        traffic.wait_for(200)
+        traffic.wait_for(ANSWERS)
     assert len({str(texts) for texts in switches.texts}) == 3
     assert switches.wrong(traffic.answers) == []
 

@@ -99,6 +99,28 @@ class Covers:
         ]
         return max(rows, default=1)
 
+    def reading_seconds(self, run: Run) -> float:
+        """Estimates the device time of what is still to be read for a run, without other runs."""
+        if not run.is_to_be_read:
+            return 0.0
+        seconds = 0.0
+        if run.phase is Phase.ENCODE:
+            seconds += self._call_seconds(self.tight_encode([run]))
+        if run.aligns:
+            return seconds + self._call_seconds(self.tight_align(run))
+        unread = run.read_tokens - run.padded_prompt_tokens
+        if unread > 0:
+            pieces = math.ceil(unread / self._ladders.prefill_piece)
+            seconds += pieces * self._call_seconds(self.tight_prefill([run]))
+        return seconds
+
+    def _call_seconds(self, asked: Signature) -> float:
+        """Device time of a call that reads by the graph that covers a signature now."""
+        cover = self._graphs.cover(asked)
+        if isinstance(cover, NoCover):
+            return math.inf
+        return self._graphs.step_seconds(cover.signature)
+
     def best_decode(self, runs: Sequence[Run]) -> tuple[Graph | None, list[Run]]:
         """The ready graph with the least time per run that it covers now, and those runs."""
         best: Graph | None = None

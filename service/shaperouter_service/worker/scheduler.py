@@ -72,6 +72,10 @@ STREAMS_SHARE = 0.25
 # have few rows, because the prompts of a burst become streams one after the other.
 TURN_SECONDS = 0.05
 
+# The same in turns, if all prompts that wait are read by then: a turn before the last prompt of a
+# burst makes steps that this prompt's run must repeat, by itself or in the rows of ended runs.
+LAST_PROMPTS = 1.5
+
 # Queued runs that are searched for one that would not stall: enough to get past a burst of one new
 # shape, and little work between two chunks.
 LOOK_AHEAD = 32
@@ -321,18 +325,28 @@ class LaneScheduler:
     def read(self, runs: Sequence[Run]) -> bool:
         """Makes one call that reads, if a run needs it and streams are owed no turn."""
         streams = in_phase(runs, Phase.DECODE)
-        if streams and self.owed_seconds >= TURN_SECONDS:
+        if streams and self._is_turn_due(runs):
             return False
         seconds = self.reader.read(runs)
         if seconds is None:
             return False
-        owed = seconds * STREAMS_SHARE / (1 - STREAMS_SHARE)
-        self.owed_seconds = self.owed_seconds + owed if streams else 0.0
+        self.owed_seconds = self.owed_seconds + _owed(seconds) if streams else 0.0
         return True
+
+    def _is_turn_due(self, runs: Sequence[Run]) -> bool:
+        """Whether running streams are owed so much that the prompts of other runs wait."""
+        owed = self.owed_seconds
+        if owed < TURN_SECONDS:
+            return False
+        for run in runs:
+            owed += _owed(self.covers.reading_seconds(run))
+            if owed > LAST_PROMPTS * TURN_SECONDS:
+                return True
+        return False
 
     def _without_waiting(self, runs: Sequence[Run]) -> Sequence[Run]:
         """Leaves out streams that wait for their turn while prompts are read."""
-        if self.owed_seconds >= TURN_SECONDS or not any(run.is_to_be_read for run in runs):
+        if not any(run.is_to_be_read for run in runs) or self._is_turn_due(runs):
             return runs
         return [run for run in runs if run.phase is not Phase.DECODE or run.generated == 0]
 
@@ -511,3 +525,8 @@ class LaneScheduler:
             with self._lock:
                 self._queue.end(run)
         run.phase, run.batch = Phase.ENDED, None
+
+
+def _owed(seconds: float) -> float:
+    """Device time that running streams are owed for reading that took so long."""
+    return seconds * STREAMS_SHARE / (1 - STREAMS_SHARE)
