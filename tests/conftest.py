@@ -10,17 +10,29 @@ from xdist.scheduler import LoadFileScheduling
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
-# Where tests run in several processes, those of a file share one, and so do those of these files:
-# they share the engines of a session, whose graphs take minutes to compile.
-TOGETHER = {f"tests/engine/test_{name}.py" for name in ("continuing", "goldens", "options")}
+# Where tests run in several processes, those of a file share one. So do those of these files, which
+# share what takes long to start: engines, whose graphs take minutes to compile, or services.
+TOGETHER = {
+    f"tests/{name}.py": shared
+    for shared, names in {
+        "engines": ("engine/test_continuing", "engine/test_goldens", "engine/test_options"),
+        "service": ("integration/test_failures", "integration/test_serving"),
+        "demo": (
+            "integration/test_doors",
+            "integration/test_triton_client",
+            "integration/test_typescript_client",
+        ),
+    }.items()
+    for name in names
+}
 
 
 class ByWhatIsShared(LoadFileScheduling):
-    """Gives each process files, and one of them all that share engines."""
+    """Gives each process files, and one of them all that share something."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return "engines" if file in TOGETHER else file
+        return TOGETHER.get(file, file)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByWhatIsShared:

@@ -13,16 +13,12 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
-from families.checkpoint import QWEN3
-from families.checkpoint import make_checkpoint as make_family
+from families.checkpoint import GPT2_LARGE, QWEN3, Shape, make_checkpoint
 from generation.bandwidth import MemoryReader
 
-from common.checkpoint import Size, make_checkpoint
-from common.paths import WORK
 from shaperouter_service import kernels
 from shaperouter_service.decoding import Batch, DecodeProgram, Options
 from shaperouter_service.models import DType, Model, load_model, resolve_cache_dtype
@@ -33,38 +29,9 @@ ROWS = (1, 8)
 SHORT = 128
 
 
-@dataclass(frozen=True, kw_only=True)
-class Subject:
-    """A model to measure.
-
-    Attributes:
-        label: Label in the table.
-        directory: Its checkpoint.
-        make: Writes the checkpoint, unless it exists.
-        long: Positions of the long graph.
-    """
-
-    label: str
-    directory: Path
-    make: Callable[[], None]
-    long: int
-
-
-LARGE = WORK / "gpt2-large"
-SUBJECTS = {
-    "gpt2-large": Subject(
-        label="GPT-2 large",
-        directory=LARGE,
-        make=lambda: make_checkpoint(LARGE, Size(layers=36, width=1280, heads=20)),
-        long=1024,
-    ),
-    "qwen3-0.6b": Subject(
-        label="Qwen3-0.6B",
-        directory=QWEN3.checkpoint,
-        make=lambda: make_family(QWEN3),
-        long=4096,
-    ),
-}
+# The models by name, and the positions of their long graphs.
+SHAPES = {shape.name: shape for shape in (GPT2_LARGE, QWEN3)}
+LONG = {GPT2_LARGE.name: 1024, QWEN3.name: 4096}
 CACHES = ("float32", "bfloat16")
 DTYPES = ("int4", "int8", "bfloat16", "float32")
 
@@ -72,7 +39,7 @@ DTYPES = ("int4", "int8", "bfloat16", "float32")
 def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(prog="make bench-steps", description=__doc__)
-    parser.add_argument("--only", choices=SUBJECTS, action="append", help="a model to measure")
+    parser.add_argument("--only", choices=SHAPES, action="append", help="a model to measure")
     parser.add_argument("--dtype", choices=DTYPES, action="append", help="a type to measure")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds in turn (default: 7)")
     arguments = parser.parse_args()
@@ -83,15 +50,14 @@ def main() -> None:
     )
     print(f"| {columns} |")
     print(f"|{8 * '---|'}", flush=True)
-    for name in arguments.only or SUBJECTS:
-        subject = SUBJECTS[name]
-        subject.make()
+    for name in arguments.only or SHAPES:
+        make_checkpoint(SHAPES[name])
         for dtype in arguments.dtype or DTYPES:
-            _measure(subject, dtype, reader, arguments.rounds)
+            _measure(SHAPES[name], dtype, reader, arguments.rounds)
 
 
-def _measure(subject: Subject, dtype: DType, reader: MemoryReader, rounds: int) -> None:
-    model = load_model(subject.label, subject.directory, dtype, packed=True)
+def _measure(shape: Shape, dtype: DType, reader: MemoryReader, rounds: int) -> None:
+    model = load_model(shape.label, shape.checkpoint, dtype, packed=True)
     models = {
         caches: replace(model, cache_dtype=resolve_cache_dtype(caches, dtype, packed=True))
         for caches in CACHES
@@ -100,23 +66,23 @@ def _measure(subject: Subject, dtype: DType, reader: MemoryReader, rounds: int) 
         (caches, rows, length): _steps(models[caches], rows, length)
         for rows in ROWS
         for caches in CACHES
-        for length in (SHORT, subject.long)
+        for length in (SHORT, LONG[shape.name])
     }
-    times: dict[tuple[str, int, int], list[float]] = {shape: [] for shape in calls}
+    times: dict[tuple[str, int, int], list[float]] = {key: [] for key in calls}
     speeds = []
     for _ in range(rounds):
         speeds.append(reader.bytes_per_second())
-        for shape, call in calls.items():
+        for key, call in calls.items():
             begun = time.perf_counter()
             call()
-            times[shape].append((time.perf_counter() - begun) / STEPS)
+            times[key].append((time.perf_counter() - begun) / STEPS)
     for rows in ROWS:
         for caches in CACHES:
             of_row = TOKENS * models[caches].kv_cache_bytes_per_token
             floors = [(model.weight_bytes + rows * of_row) / speed for speed in speeds]
-            short, long = times[caches, rows, SHORT], times[caches, rows, subject.long]
+            short, long = (times[caches, rows, length] for length in (SHORT, LONG[shape.name]))
             print(
-                f"| {subject.label}, {dtype} | {caches} | {rows} "
+                f"| {shape.label}, {dtype} | {caches} | {rows} "
                 f"| {1000 * statistics.median(short):.1f} | {1000 * statistics.median(long):.1f} "
                 f"| {_ratio(long, short)} | {1000 * statistics.median(floors):.1f} "
                 f"| {_ratio(short, floors)} |",

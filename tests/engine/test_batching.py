@@ -247,7 +247,7 @@ def test_streams_get_chunks_between_pieces_of_a_prompt_once_they_are_owed_a_turn
 
 @pytest.mark.parametrize(
     ("left", "expected"),
-    [(0.0, [PIECE_READ, PIECE_READ]), (math.inf, [PIECE_READ, CHUNK, PIECE_READ])],
+    [(0.4e-10, [PIECE_READ, PIECE_READ]), (0.6e-10, [PIECE_READ, CHUNK, PIECE_READ])],
     ids=["soon", "not soon"],
 )
 def test_a_turn_of_streams_waits_for_the_last_prompts_if_they_are_read_soon(
@@ -262,7 +262,7 @@ def test_a_turn_of_streams_waits_for_the_last_prompts_if_they_are_read_soon(
         {"prompt": _prompt(2 * PIECE), "max_new_tokens": 4},
     ]
     alone = _alone(bench, *requests)
-    # After one piece, the stream is owed 1.3 turns, and a chunk takes longer than that.
+    # After one piece, the stream is owed a third of its time, 1.33 turns. A chunk takes longer.
     monkeypatch.setattr(scheduler, "TURN_SECONDS", 1e-10)
     _price_reads(monkeypatch, lane, seconds=4e-10)
     monkeypatch.setattr(lane.covers, "reading_seconds", lambda _: left)
@@ -275,7 +275,7 @@ def test_a_turn_of_streams_waits_for_the_last_prompts_if_they_are_read_soon(
 def test_the_time_left_to_read_a_prompt_is_that_of_its_unread_pieces(
     bench: Bench, lane: LaneScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left = record_calls_left(monkeypatch, lane)
+    left = record_calls_left(monkeypatch, bench, lane)
     _finish([bench.submit(MODEL, _prompt(120), max_new_tokens=1)])
     assert left == [4, 3, 2, 1]
 

@@ -17,6 +17,8 @@ def test_alone_every_greedy_case_equals_the_reference(
         assert_equals(benches[golden.name].submit_case(golden, case), case)
 
 
+# Families share the options, and all of them use all options in full lanes below.
+@pytest.mark.parametrize("golden", ["gpt2-odd-heads", "t5-gated", "bart"], indirect=True)
 def test_alone_every_case_of_options_equals_the_reference(
     benches: Mapping[str, Bench], golden: Golden
 ) -> None:

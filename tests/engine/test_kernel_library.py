@@ -13,6 +13,7 @@ from harness.engine import GOLDENS, Bench, Golden, assert_equals, few_rungs, las
 from harness.kernels import compiled
 from shaperouter_service import kernels
 from shaperouter_service.checkpoints.number_types import DType
+from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.errors import StartupError
 from shaperouter_service.kernels import KernelsUnavailableError, library, selection
 from shaperouter_service.kernels.library import DIGEST_SUFFIX, LIBRARY, digest, register
@@ -114,7 +115,10 @@ def test_kernels_that_are_off_log_nothing() -> None:
 
 @pytest.mark.parametrize("fault", ["is missing", "is damaged", "has version"])
 def test_an_engine_serves_without_a_usable_library(
-    copied: Path, fault: str, monkeypatch: pytest.MonkeyPatch
+    copied: Path,
+    fault: str,
+    kept_compilations: CompileCache,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if fault == "is missing":
         copied.unlink()
@@ -126,7 +130,12 @@ def test_an_engine_serves_without_a_usable_library(
     require.cache_clear()
     golden = Golden.read("gpt2-untied")
     with structlog.testing.capture_logs() as lines:
-        bench = Bench({golden.name: golden.directory}, slots=2, ladders=few_rungs)
+        bench = Bench(
+            {golden.name: golden.directory},
+            slots=2,
+            ladders=few_rungs,
+            compile_cache=kept_compilations,
+        )
     assert_equals(bench.submit_case(golden, golden.cases[0]), golden.cases[0])
     assert bench.engine.model(golden.name).kernels == ""
     (line,) = (line for line in lines if line["event"].startswith("no native kernels"))
@@ -135,9 +144,17 @@ def test_an_engine_serves_without_a_usable_library(
 
 # All other tests run with the kernels.
 @pytest.mark.parametrize("name", ONE_OF_EACH_KIND)
-def test_answers_equal_the_reference_without_kernels(name: str) -> None:
+def test_answers_equal_the_reference_without_kernels(
+    name: str, kept_compilations: CompileCache
+) -> None:
     golden = Golden.read(name)
-    bench = Bench({name: golden.directory}, slots=2, ladders=few_rungs, kernels="off")
+    bench = Bench(
+        {name: golden.directory},
+        slots=2,
+        ladders=few_rungs,
+        kernels="off",
+        compile_cache=kept_compilations,
+    )
     assert bench.engine.model(name).kernels == ""
     search = next(case for case in golden.option_cases if case["options"].get("num_beams", 1) > 1)
     cases = [*golden.cases[:4], search]
@@ -148,9 +165,17 @@ def test_answers_equal_the_reference_without_kernels(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["gpt2-untied", "t5-gated"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8", "int4"])
-def test_weights_of_fewer_bits_are_served_and_reported(name: str, dtype: str) -> None:
+def test_weights_of_fewer_bits_are_served_and_reported(
+    name: str, dtype: str, kept_compilations: CompileCache
+) -> None:
     golden = Golden.read(name)
-    bench = Bench({name: golden.directory}, slots=2, ladders=few_rungs, dtype=dtype)
+    bench = Bench(
+        {name: golden.directory},
+        slots=2,
+        ladders=few_rungs,
+        dtype=dtype,
+        compile_cache=kept_compilations,
+    )
     run = bench.submit_case(golden, golden.cases[0])
     run.wait()
     message = bench.engine.model(name)

@@ -3,8 +3,8 @@
 import functools
 import math
 import random
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -282,23 +282,52 @@ def _warped(*, is_native: bool) -> Any:
     return tf.function(functools.partial(warp, is_native=is_native), jit_compile=True)
 
 
-def test_processed_distributions_equal_the_reference(tiny: Golden, is_native: bool) -> None:
-    model = load_model(tiny.name, tiny.directory, "float32")
-    for case in tiny.sampling_cases:
-        if isinstance(model.family, M2M100) and model.family.pad_token_id in tiny.prompt(case):
+class Scored(NamedTuple):
+    """A sampling case and its scores before truncation.
+
+    Attributes:
+        case: The case.
+        options: Its options, as tensors.
+        scores: [1, V] scores after the last token of its prompt.
+    """
+
+    case: dict[str, Any]
+    options: Options
+    scores: tf.Tensor
+
+
+@functools.cache
+def _scored(name: str) -> Sequence[Scored]:
+    """The sampling cases of a checkpoint that the reference computes here as in steps."""
+    golden = Golden.read(name)
+    model = load_model(name, golden.directory, "float32")
+    found = []
+    for case in golden.sampling_cases:
+        if isinstance(model.family, M2M100) and model.family.pad_token_id in golden.prompt(case):
             continue  # The reference counts such positions in one way here and in another in steps.
-        options = tiny.options(_sampled(case))
+        options = golden.options(_sampled(case))
         options.pop("num_return_sequences", None)
         record = tf.nest.map_structure(tf.constant, Options.of(**options))
-        prompt = tf.constant([tiny.prompt(case)])
+        prompt = tf.constant([golden.prompt(case)])
         length = tf.constant([prompt.shape[1]])
-        anyone = tf.constant([True])
-        logits = last_logits(model, prompt, tiny.source(case))
-        matches = tf.constant([count_matches(tiny.prompt(case))])
         scores = process(
-            logits, prompt, length, length, matches, options=record, active=anyone, is_native=False
+            last_logits(model, prompt, golden.source(case)),
+            prompt,
+            length,
+            length,
+            tf.constant([count_matches(golden.prompt(case))]),
+            options=record,
+            active=tf.constant([True]),
+            is_native=False,
         )
-        found = tf.nn.softmax(_warped(is_native=is_native)(scores, record, 1, anyone))[0].numpy()
+        found.append(Scored(case, record, scores))
+    return found
+
+
+def test_processed_distributions_equal_the_reference(tiny: Golden, is_native: bool) -> None:
+    for case, options, scores in _scored(tiny.name):
+        warped = _warped(is_native=is_native)(scores, options, 1, tf.constant([True]))
+        found = tf.nn.softmax(warped)[0].numpy()
         expected = np.array(case["probabilities"])
         assert ((found > 0) == (expected > 0)).all(), case["name"]
         np.testing.assert_allclose(found, expected, atol=1e-5, err_msg=case["name"])

@@ -182,7 +182,7 @@ def test_a_transcript_is_aligned_beside_others(bench: Bench, golden: GoldenSound
 def test_the_time_left_to_read_is_that_of_the_window_and_the_alignment(
     bench: Bench, uneven: GoldenSounds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left = record_calls_left(monkeypatch, bench.parts.lanes[uneven.name, 1])
+    left = record_calls_left(monkeypatch, bench, bench.parts.lanes[uneven.name, 1])
     tokens = uneven.arrays["token_ids"].tolist()
     ended(uneven.submit(bench, 0, tokens, max_new_tokens=0, aligns=True))
     assert left == [2, 1]

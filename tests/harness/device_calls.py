@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from shaperouter_service.graphs import GraphTable
+from harness.engine import Bench
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.worker.run import Run
 from shaperouter_service.worker.scheduler import LaneScheduler
@@ -52,20 +52,22 @@ def record_calls(
     return calls
 
 
-def record_calls_left(patch: pytest.MonkeyPatch, lane: LaneScheduler) -> list[float]:
-    """Records, before each read of a lane, how many calls it expects for reading all of its runs.
+def record_calls_left(patch: pytest.MonkeyPatch, bench: Bench, lane: LaneScheduler) -> list[float]:
+    """Records, before each call that reads, how many such calls a lane expects until all is read.
 
     Args:
         patch: Undoes the recording.
-        lane: The lane.
+        bench: The engine.
+        lane: One of its lanes.
     """
     left: list[float] = []
     read = lane.reader.read
 
     def recording(runs: Sequence[Run]) -> float | None:
-        with pytest.MonkeyPatch.context() as priced:
-            priced.setattr(GraphTable, "step_seconds", lambda *_: 1.0)
-            left.append(sum(map(lane.covers.reading_seconds, runs)))
+        if any(run.is_to_be_read for run in runs):
+            with pytest.MonkeyPatch.context() as priced:
+                priced.setattr(bench.parts.graphs, "step_seconds", lambda _: 1.0)
+                left.append(lane.covers.reading_seconds(runs))
         return read(runs)
 
     patch.setattr(lane.reader, "read", recording)

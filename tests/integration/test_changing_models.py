@@ -21,7 +21,7 @@ from shaperouter import Client, InvalidArgumentError, ModelNotFoundError, Shaper
 
 DEMO = Path(__file__).parents[2] / "service" / "shaperouter_service" / "builtin" / "demo"
 CALLERS = 6
-# Answers between two changes: dozens from each caller.
+# Answers between two changes, more than a dozen from each caller.
 ANSWERS = 100
 # Memory for one of the models of the repository, but not for two.
 ONE_MODEL = "30MB"

@@ -178,6 +178,8 @@ class SimulatedReader:
         covers.record_missed_savings(together, self._graph, seconds, share=share)
         self.prefill_padding_tokens += self._graph.signature.rows * piece
         self._left -= piece
+        for run in self._runs:
+            run.padded_prompt_tokens += piece
         if self._left <= 0:
             self.prefill_padding_tokens -= sum(run.read_tokens for run in self._runs)
             for run in self._runs:

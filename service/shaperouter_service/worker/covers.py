@@ -1,6 +1,7 @@
 """Which graphs serve the runs of a lane, and what tighter ones would have saved."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from shaperouter_service.decoding import DecodeProgram
@@ -99,23 +100,30 @@ class Covers:
         ]
         return max(rows, default=1)
 
-    def reading_seconds(self, run: Run) -> float:
-        """Estimates the device time of what is still to be read for a run, without other runs."""
+    def reading_seconds(self, runs: Sequence[Run]) -> float:
+        """Device time of what is still to be read for runs, if each is read alone.
+
+        Infinite if a run waits for a graph. Runs that are read together take less time.
+        """
+        calls: Counter[Signature] = Counter()
+        for run in runs:
+            calls.update(self._calls_to_read(run))
+        return sum(count * self._call_seconds(asked) for asked, count in calls.items())
+
+    def _calls_to_read(self, run: Run) -> dict[Signature, int]:
+        """Numbers of calls that are still to be made to read a run alone, by their tight covers."""
         if not run.is_to_be_read:
-            return 0.0
-        seconds = 0.0
-        if run.phase is Phase.ENCODE:
-            seconds += self._call_seconds(self.tight_encode([run]))
+            return {}
+        calls = {self.tight_encode([run]): 1} if run.phase is Phase.ENCODE else {}
         if run.aligns:
-            return seconds + self._call_seconds(self.tight_align(run))
-        unread = run.read_tokens - run.padded_prompt_tokens
+            return calls | {self.tight_align(run): 1}
+        unread = run.read_tokens - run.cached_prompt_tokens - run.padded_prompt_tokens
         if unread > 0:
-            pieces = math.ceil(unread / self._ladders.prefill_piece)
-            seconds += pieces * self._call_seconds(self.tight_prefill([run]))
-        return seconds
+            calls[self.tight_prefill([run])] = math.ceil(unread / self._ladders.prefill_piece)
+        return calls
 
     def _call_seconds(self, asked: Signature) -> float:
-        """Device time of a call that reads by the graph that covers a signature now."""
+        """Device time of a call of the ready graph that covers a signature; infinite without."""
         cover = self._graphs.cover(asked)
         if isinstance(cover, NoCover):
             return math.inf

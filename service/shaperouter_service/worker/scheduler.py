@@ -72,8 +72,8 @@ STREAMS_SHARE = 0.25
 # have few rows, because the prompts of a burst become streams one after the other.
 TURN_SECONDS = 0.05
 
-# The same in turns, if all prompts that wait are read by then: a turn before the last prompt of a
-# burst makes steps that this prompt's run must repeat, by itself or in the rows of ended runs.
+# Turns that they may be owed if all waiting prompts are read by then. A turn just before the last
+# prompts of a burst leaves the runs of these prompts to make as many steps later, almost alone.
 LAST_PROMPTS = 1.5
 
 # Queued runs that are searched for one that would not stall: enough to get past a burst of one new
@@ -323,7 +323,7 @@ class LaneScheduler:
     # --- Reading and decoding ----------------------------------------------------------------
 
     def read(self, runs: Sequence[Run]) -> bool:
-        """Makes one call that reads, if a run needs it and streams are owed no turn."""
+        """Makes one call that reads, if a run needs it and no turn of streams is due."""
         streams = in_phase(runs, Phase.DECODE)
         if streams and self._is_turn_due(runs):
             return False
@@ -334,15 +334,11 @@ class LaneScheduler:
         return True
 
     def _is_turn_due(self, runs: Sequence[Run]) -> bool:
-        """Whether running streams are owed so much that the prompts of other runs wait."""
-        owed = self.owed_seconds
-        if owed < TURN_SECONDS:
+        """Whether running streams get the device although prompts wait to be read."""
+        if self.owed_seconds < TURN_SECONDS:
             return False
-        for run in runs:
-            owed += _owed(self.covers.reading_seconds(run))
-            if owed > LAST_PROMPTS * TURN_SECONDS:
-                return True
-        return False
+        owed_then = self.owed_seconds + _owed(self.covers.reading_seconds(runs))
+        return owed_then > LAST_PROMPTS * TURN_SECONDS
 
     def _without_waiting(self, runs: Sequence[Run]) -> Sequence[Run]:
         """Leaves out streams that wait for their turn while prompts are read."""

@@ -1,4 +1,4 @@
-"""Model of the benchmarks: GPT-2's small size with random weights, drawn from a seed."""
+"""Models of the benchmarks: GPT-2's sizes with random weights, drawn from a seed."""
 
 import json
 import shutil
@@ -36,6 +36,7 @@ class Size:
 
 
 SMALL = Size(layers=12, width=768, heads=12)
+LARGE = Size(layers=36, width=1280, heads=20)
 # A small model to try out the benchmarks; its figures have no meaning.
 TINY = Size(layers=2, width=64, heads=4)
 

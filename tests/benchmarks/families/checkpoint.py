@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from common.checkpoint import END_TOKEN, SMALL, TINY, VOCABULARY, Size
+from common.checkpoint import END_TOKEN, LARGE, SMALL, TINY, VOCABULARY, Size
 from common.checkpoint import make_checkpoint as make_gpt2
 from common.paths import WORK
 from common.protocol import token_text
@@ -327,6 +327,7 @@ def _gpt2(size: Size) -> dict[str, Any]:
 
 
 GPT2 = Shape(name="gpt2-small", label="GPT-2 small", **_gpt2(SMALL))
+GPT2_LARGE = Shape(name="gpt2-large", label="GPT-2 large", **_gpt2(LARGE))
 QWEN3 = Shape(
     name="qwen3-0.6b",
     label="Qwen3-0.6B",

@@ -10,6 +10,7 @@ from generation.workloads import BEAMS, PROMPT_LENGTHS, SEQUENCES, Kind, Workloa
 from .checkpoint import (
     BART,
     GPT2,
+    GPT2_LARGE,
     MARIAN,
     QWEN3,
     TINY_BART,
@@ -30,9 +31,11 @@ RARELY = 3
 class Name(StrEnum):
     """The names of the parts, on the command line and in the JSON file."""
 
+    GPT2_FLOAT32 = "gpt2-float32"
     GPT2_BFLOAT16 = "gpt2-bfloat16"
     GPT2_INT8 = "gpt2-int8"
     GPT2_INT4 = "gpt2-int4"
+    GPT2_LARGE_INT8 = "gpt2-large-int8"
     QWEN3_INT8 = "qwen3-int8"
     QWEN3_INT4 = "qwen3-int4"
     QWEN3_BFLOAT16 = "qwen3-bfloat16"
@@ -199,8 +202,24 @@ def parts(*, tiny: bool = False) -> list[Part]:
         goals=[Goal(kind=kind, others=[fastest], limit=0.9) for kind in (Kind.GREEDY, Kind.BEAMS)],
     )
     small = replace(decoder, shape=gpt2, workloads=_decoder_workloads(gpt2))
+    large = TINY_GPT2 if tiny else GPT2_LARGE
     short, long = PROMPT_LENGTHS
     return [
+        replace(
+            small,
+            name=Name.GPT2_FLOAT32,
+            title=f"{gpt2.label}, float32",
+            entries=[_ours("float32"), *exact],
+            compares=True,
+            goals=[
+                Goal(kind=kind, others=exact, limit=limit, length=length)
+                for kind, length, limit in (
+                    (Kind.GREEDY, short, 0.95),
+                    (Kind.GREEDY, long, 0.9),
+                    (Kind.EIGHT, None, 0.85),
+                )
+            ],
+        ),
         replace(
             small,
             name=Name.GPT2_BFLOAT16,
@@ -237,6 +256,15 @@ def parts(*, tiny: bool = False) -> list[Part]:
                     (Kind.EIGHT, long, 0.5),
                 )
             ],
+        ),
+        replace(
+            small,
+            name=Name.GPT2_LARGE_INT8,
+            title=f"{large.label}, int8",
+            shape=large,
+            entries=[_ours("int8"), q8 := _llamacpp("Q8_0", Format.GGUF_Q8)],
+            workloads=_decoder_workloads(large)[:1],
+            goals=[Goal(kind=Kind.GREEDY, others=[q8], limit=0.9)],
         ),
         decoder,
         replace(

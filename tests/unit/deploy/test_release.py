@@ -105,7 +105,7 @@ def cyclonedx() -> Path:
 def test_a_list_of_packages_is_the_same_bytes_twice(
     release: ModuleType, tmp_path: Path, cyclonedx: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Those of the other images are made in the same way, from longer files.
+    # The lists of the other images are made in the same way, from longer files.
     monkeypatch.setattr(release, "IMAGES", {"router": release.IMAGES["router"]})
     twice(tmp_path, lambda folder: release.list_packages(ROOT, folder, cyclonedx))
 
