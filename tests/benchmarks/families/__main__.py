@@ -1,12 +1,13 @@
 """Measures families by every contestant in turn, and reports the results.
 
-Writes build/bench/families.json and families.md; with --publish also the section in
-docs/measurements.md. A run with --only measures some parts again, and keeps the others' last
-results.
+Writes build/bench/families.json, families.svg and families.md; with --publish also
+docs/families.svg and the section in docs/measurements.md. A run with --only measures some parts
+again, and keeps the others' last results.
 """
 
 import argparse
 import json
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -15,7 +16,7 @@ from typing import Any
 
 from common.conditions import conditions
 from common.files import write_figures
-from common.paths import REPOSITORY, THREADS, WORK
+from common.paths import DOCS, REPOSITORY, THREADS, WORK
 from common.publishing import publish_section
 from common.tables import Table, targets_table
 from common.terminal import console, telling
@@ -24,6 +25,7 @@ from . import measuring, under_load
 from .formats import prepare
 from .measuring import Measured
 from .parts import Name, Part, parts
+from .plot import plot
 from .report import failures_table, load_table, load_targets, part_tables, part_targets
 from .under_load import Level, Loaded
 
@@ -64,6 +66,13 @@ def main() -> int:
         table.show(console)
     text = "\n\n".join([_conditions(), *(table.markdown() for table in tables)])
     report.write_text(text + "\n", encoding="utf-8")
+    picture = WORK / f"{stem}.svg"
+    if measured := [
+        (part, found)
+        for part in everything
+        if isinstance(found := results.get(part.name), Measured)
+    ]:
+        plot(measured, picture)
     console.print(f"Raw figures: {result.relative_to(REPOSITORY)}", style="dim")
     if arguments.publish:
         wanted = {part.name for part in everything} - set(EXTRA)
@@ -71,8 +80,9 @@ def main() -> int:
         if missing := wanted - results.keys():
             console.print(f"Not published: {', '.join(sorted(missing))} not measured yet.")
             return 1
-        publish_section(HEADING, text, before=BEFORE)
-        console.print("Published in docs/measurements.md.")
+        shutil.copyfile(picture, DOCS / picture.name)
+        publish_section(HEADING, f"{text}\n\n![Ratios]({picture.name})", before=BEFORE)
+        console.print("Published in docs/.")
     return int(any(found.failures for found in results.values()))
 
 
