@@ -80,6 +80,8 @@ CHECKPOINTS = {name: GOLDENS / name for name in TINY} | {
 }
 SLOTS = 4
 TIMEOUT = 300.0
+# `TEST_KERNELS=off pytest tests/engine/test_goldens.py` compares all goldens without the kernels.
+KERNELS = os.environ.get("TEST_KERNELS", "auto")
 
 
 def cached(handle: tf.Tensor) -> np.ndarray:
@@ -318,6 +320,7 @@ class Bench:
         given = {name: options.pop(name) for name in names if name in options}
         settings = {
             "dtype": "float32",
+            "kernels": KERNELS,
             # All runs are of one client, which may fill half of it.
             "queue_limit": 4000,
             "compile_threads": 3,

@@ -11,8 +11,8 @@ from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.worker.run import Phase, Run
 
-# Runs move to another graph only if it takes less than this share of the time of their present one,
-# because moving costs about a step of each chunk.
+# Runs move to another graph only if a step there takes less than this share of a step of their
+# present one, because others may come and go that move them back.
 MOVE_THRESHOLD = 0.9
 
 
@@ -143,7 +143,9 @@ class Covers:
             each = seconds / len(covered)
             shape = graph.program.shape if isinstance(graph.program, DecodeProgram) else None
             if all(run.batch and run.batch.shape == shape for run in covered):
-                each *= MOVE_THRESHOLD
+                # Moving takes about as long as a step.
+                steps = max(run.max_new_tokens - run.generated for run in covered)
+                each *= min(MOVE_THRESHOLD, steps / (steps + 1))
             if each < best_seconds:
                 best, best_covered, best_seconds = graph, covered, each
         return best, best_covered
