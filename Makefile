@@ -279,7 +279,7 @@ KEEP_TILE_CONFIGURATION = -fno-tree-dse -fno-dse
 
 FAMILIES_READY := $(foreach name,conductor torch ct2 llamacpp openvino,.venvs/bench-$(name)/.ready)
 
-bench-families: setup $(FAMILIES_READY) ## Measures Qwen3-0.6B's shape against llama.cpp, OpenVINO and others, and BART and Marian; BENCH='--help' for options.
+bench-families: setup $(FAMILIES_READY) ## Measures the shapes of GPT-2 and Qwen3-0.6B against llama.cpp, OpenVINO and CTranslate2, and BART and Marian; BENCH='--help' for options.
 	@$(CONDUCT) families $(BENCH)
 
 bench-functions: setup $(TOOLS)/.ready .venvs/bench-conductor/.ready .venvs/bench-tf/.ready .venvs/bench-encoders/.ready ## Measures text embeddings against PyTorch, ONNX Runtime, OpenVINO and tf.function; BENCH='--help' for options.
