@@ -27,8 +27,6 @@ ROUNDS = 7
 TOKENS, STEPS = 100, 16
 ROWS = (1, 8)
 SHORT = 128
-
-
 # The models by name, and the positions of their long graphs.
 SHAPES = {shape.name: shape for shape in (GPT2_LARGE, QWEN3)}
 LONG = {GPT2_LARGE.name: 1024, QWEN3.name: 4096}

@@ -448,6 +448,25 @@ def test_caches_exist_only_while_something_runs(
     assert bench.engine.model(MODEL).kv_cache_bytes == 0
 
 
+@pytest.mark.parametrize(("left", "rows"), [(2, 2), (3, 1)])
+def test_a_run_moves_to_a_faster_graph_only_if_enough_steps_are_left(
+    bench: Bench, lane: LaneScheduler, monkeypatch: pytest.MonkeyPatch, left: int, rows: int
+) -> None:
+    # A step of one row takes 0.7 of one of two, and a move takes about a step.
+    seconds = {1: 0.7, 2: 1.0}
+    monkeypatch.setattr(
+        bench.parts.graphs,
+        "sound_seconds",
+        lambda graphs: [seconds[graph.signature.rows] for graph in graphs],
+    )
+    monkeypatch.setattr(lane, "chunk_steps", lambda *_: 1)
+    requests = [{"prompt": _prompt(4), "max_new_tokens": tokens} for tokens in (4, 4 + left)]
+    alone = _alone(bench, *requests)
+    calls = record_calls(monkeypatch)
+    assert _finish(_together(bench, lane, *requests)) == alone
+    assert calls[-1].signature.rows == rows
+
+
 # --- Beam search beside it ----------------------------------------------------------------------
 
 BEAMS = [
@@ -489,22 +508,3 @@ def test_beam_searches_share_a_batch_and_separate(bench: Bench, beam_lane: LaneS
     assert long.keys() == {(2, LENGTH), (1, LENGTH)}
     assert not [event for run in runs for event in run.seen if isinstance(event, NewTokens)]
     assert all(isinstance(run.seen[-1], Ended) for run in runs)
-
-
-@pytest.mark.parametrize(("left", "rows"), [(2, 2), (3, 1)])
-def test_a_run_moves_to_a_faster_graph_only_if_enough_steps_are_left(
-    bench: Bench, lane: LaneScheduler, monkeypatch: pytest.MonkeyPatch, left: int, rows: int
-) -> None:
-    # A step of one row takes 0.7 of one of two, and a move takes about a step.
-    seconds = {1: 0.7, 2: 1.0}
-    monkeypatch.setattr(
-        bench.parts.graphs,
-        "sound_seconds",
-        lambda graphs: [seconds[graph.signature.rows] for graph in graphs],
-    )
-    monkeypatch.setattr(lane, "chunk_steps", lambda *_: 1)
-    requests = [{"prompt": _prompt(4), "max_new_tokens": tokens} for tokens in (4, 4 + left)]
-    alone = _alone(bench, *requests)
-    calls = record_calls(monkeypatch)
-    assert _finish(_together(bench, lane, *requests)) == alone
-    assert calls[-1].signature.rows == rows

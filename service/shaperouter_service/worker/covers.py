@@ -143,7 +143,7 @@ class Covers:
             each = seconds / len(covered)
             shape = graph.program.shape if isinstance(graph.program, DecodeProgram) else None
             if all(run.batch and run.batch.shape == shape for run in covered):
-                # Moving takes about as long as a step.
+                # Moving takes about as long as a step, and at most so many are left.
                 steps = max(run.max_new_tokens - run.generated for run in covered)
                 each *= min(MOVE_THRESHOLD, steps / (steps + 1))
             if each < best_seconds:

@@ -1,7 +1,7 @@
 """Benchmark of families against other systems on a CPU: `make bench-families`.
 
-A decoder of Qwen3-0.6B's shape against llama.cpp, OpenVINO, CTranslate2 and PyTorch, and
-encoder-decoders of BART's and Marian's shapes against CTranslate2 and PyTorch, alone and under
+Decoders of the shapes of GPT-2 and Qwen3-0.6B against llama.cpp, OpenVINO, CTranslate2 and PyTorch,
+and encoder-decoders of BART's and Marian's shapes against CTranslate2 and PyTorch, alone and under
 load.
 
 As in `generation`, each contestant runs in its own environment and process, answers the same

@@ -25,9 +25,10 @@ def plot(parts: Sequence[tuple[Part, Measured]], path: Path) -> None:
             panel.set_visible(False)
         for panel, workload in zip(row, part.workloads, strict=False):
             bars = [
-                Bar(entry.label, ratio, entry is ours)
+                Bar(entry.label, ratio, entry.environment == ours.environment)
                 for entry in part.entries
-                if (ratio := measured.ratios(workload, entry, ours))
+                if entry.label not in measured.failures
+                and (ratio := measured.ratios(workload, entry, ours))
             ]
             draw_ratios(panel, f"{part.title}: {workload.label}", bars)
     figure.suptitle("Time relative to Shaperouter; shorter is faster", fontsize=9)
