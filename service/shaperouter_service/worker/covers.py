@@ -101,9 +101,10 @@ class Covers:
         return max(rows, default=1)
 
     def reading_seconds(self, runs: Sequence[Run]) -> float:
-        """Device time of what is still to be read for runs, if each is read alone.
+        """Estimates the device time until all sources and prompts of runs are read.
 
-        Infinite if a run waits for a graph. Runs that are read together take less time.
+        Assumes that each run is read alone; runs that share a call take less time. Infinite if a
+        run waits for a graph.
         """
         calls: Counter[Signature] = Counter()
         for run in runs:
@@ -111,7 +112,7 @@ class Covers:
         return sum(count * self._call_seconds(asked) for asked, count in calls.items())
 
     def _calls_to_read(self, run: Run) -> dict[Signature, int]:
-        """Numbers of calls that are still to be made to read a run alone, by their tight covers."""
+        """Counts the calls that reading a run still takes, by their tight covers."""
         if not run.is_to_be_read:
             return {}
         calls = {self.tight_encode([run]): 1} if run.phase is Phase.ENCODE else {}
@@ -123,7 +124,7 @@ class Covers:
         return calls
 
     def _call_seconds(self, asked: Signature) -> float:
-        """Device time of a call of the ready graph that covers a signature; infinite without."""
+        """Device time of a call of the graph that covers a signature now; infinite if none does."""
         cover = self._graphs.cover(asked)
         if isinstance(cover, NoCover):
             return math.inf

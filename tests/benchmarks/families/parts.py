@@ -211,14 +211,12 @@ def parts(*, tiny: bool = False) -> list[Part]:
             title=f"{gpt2.label}, float32",
             entries=[_ours("float32"), *exact],
             compares=True,
-            goals=[
-                Goal(kind=kind, others=exact, limit=limit, length=length)
-                for kind, length, limit in (
-                    (Kind.GREEDY, short, 0.95),
-                    (Kind.GREEDY, long, 0.9),
-                    (Kind.EIGHT, None, 0.85),
-                )
-            ],
+            goals=_goals(
+                exact,
+                (Kind.GREEDY, short, 0.95),
+                (Kind.GREEDY, long, 0.9),
+                (Kind.EIGHT, None, 0.85),
+            ),
         ),
         replace(
             small,
@@ -233,29 +231,25 @@ def parts(*, tiny: bool = False) -> list[Part]:
             small,
             name=Name.GPT2_INT8,
             title=f"{gpt2.label}, int8",
-            goals=[
-                Goal(kind=kind, others=int8, limit=limit, length=length)
-                for kind, length, limit in (
-                    (Kind.GREEDY, short, 0.8),
-                    (Kind.GREEDY, long, 0.65),
-                    (Kind.EIGHT, None, 0.7),
-                )
-            ],
+            goals=_goals(
+                int8,
+                (Kind.GREEDY, short, 0.8),
+                (Kind.GREEDY, long, 0.65),
+                (Kind.EIGHT, None, 0.7),
+            ),
         ),
         replace(
             small,
             name=Name.GPT2_INT4,
             title=f"{gpt2.label}, int4",
             entries=[_ours("int4"), q4 := _llamacpp("Q4_0", Format.GGUF_Q4)],
-            goals=[
-                Goal(kind=kind, others=[q4], limit=limit, length=length)
-                for kind, length, limit in (
-                    (Kind.GREEDY, short, 0.85),
-                    (Kind.GREEDY, long, 0.7),
-                    (Kind.EIGHT, short, 0.45),
-                    (Kind.EIGHT, long, 0.5),
-                )
-            ],
+            goals=_goals(
+                [q4],
+                (Kind.GREEDY, short, 0.85),
+                (Kind.GREEDY, long, 0.7),
+                (Kind.EIGHT, short, 0.45),
+                (Kind.EIGHT, long, 0.5),
+            ),
         ),
         replace(
             small,
@@ -297,6 +291,13 @@ def parts(*, tiny: bool = False) -> list[Part]:
             shape=marian,
             workloads=_source_workloads(marian),
         ),
+    ]
+
+
+def _goals(others: Sequence[Entry], *limits: tuple[Kind, int | None, float]) -> list[Goal]:
+    """Targets against the fastest of others: kind, length of the prompts, and limit of each."""
+    return [
+        Goal(kind=kind, others=others, limit=limit, length=length) for kind, length, limit in limits
     ]
 
 
