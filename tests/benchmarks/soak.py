@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from harness.service import Service, serving
-from harness.trends import FEWEST, trend
+from harness.trends import trend_table
 from harness.waiting import wait_until
 from shaperouter import Client
 
@@ -36,52 +36,25 @@ STREAMS = 50
 console = Console()
 
 
-# What is sampled, with the unit of its slope.
-QUANTITIES = {
-    "router memory": "MiB",
-    "worker memory": "MiB",
-    "router threads": "",
-    "worker threads": "",
-    "router descriptors": "",
-    "worker descriptors": "",
-    "series": "",
-    "compile cache": "MiB",
-}
-# The share of the rounds in which graphs are compiled and allocators fill.
-WARM_UP = 0.25
-
-
 def sample(service: Service, cache: Path) -> dict[str, float]:
     """The quantities at this moment, by their names."""
     found: dict[str, float] = {}
     for role, pid in (("router", service.process.pid), ("worker", service.worker_pid())):
         process = psutil.Process(pid)
-        found[f"{role} memory"] = process.memory_info().rss / 2**20
+        found[f"{role} memory in MiB"] = process.memory_info().rss / 2**20
         found[f"{role} threads"] = process.num_threads()
         found[f"{role} descriptors"] = process.num_fds()
     files = (path for path in cache.rglob("*") if path.is_file())
     found["series"] = len(service.metrics())
-    found["compile cache"] = sum(path.stat().st_size for path in files) / 2**20
+    found["compile cache in MiB"] = sum(path.stat().st_size for path in files) / 2**20
     return found
 
 
 def trends(samples: list[dict[str, float]]) -> Table | None:
     """A table of slopes; None if there are too few samples."""
-    later = samples[round(WARM_UP * len(samples)) :]
-    if len(later) < FEWEST:
-        return None
-    hours = [each["seconds"] / 3600 for each in later]
-    title = f"{len(later)} rounds in {hours[-1] - hours[0]:.2f} h, after the warm-up"
-    table = Table("quantity", "mean", "slope an hour", "growth", title=title)
-    for name, unit in QUANTITIES.items():
-        found = trend(hours, [each[name] for each in later])
-        table.add_row(
-            name,
-            f"{found.mean:.1f} {unit}",
-            f"{found.slope:+.2f} ± {found.margin:.2f} {unit}",
-            "grows" if found.grows else "none found",
-        )
-    return table
+    columns = {name: [each[name] for each in samples] for name in samples[0]}
+    hours = [seconds / 3600 for seconds in columns.pop("seconds")]
+    return trend_table(hours, columns)
 
 
 def one_round(client: Client, rng: random.Random, vocab_size: int, max_length: int) -> list[str]:
@@ -161,8 +134,8 @@ def main() -> int:
                 f"{seconds:.1f}",
                 str(len(problems)),
                 f"{service.metric('shaperouter_graphs', state='ready'):.0f}",
-                f"{samples[-1]['router memory']:.0f}",
-                f"{samples[-1]['worker memory']:.0f}",
+                f"{samples[-1]['router memory in MiB']:.0f}",
+                f"{samples[-1]['worker memory in MiB']:.0f}",
             )
             if arguments.save:
                 arguments.save.write_text(json.dumps(samples), encoding="utf-8")

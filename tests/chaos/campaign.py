@@ -15,6 +15,7 @@ from pathlib import Path
 from chaos.callers import CALLERS, Caller, Lines, attempt, hanging
 from chaos.changes import Changes
 from chaos.faults import STARVING, Fault, FaultKind
+from chaos.growth import watched
 from chaos.injection import Injection, lacking
 from chaos.judge import Disturbance, Outcome, Rules, Verdict, judge, same
 from chaos.leftovers import leftovers
@@ -82,15 +83,16 @@ class Result:
 class Campaign:
     """One run of a schedule against a fresh service."""
 
-    def __init__(self, schedule: Schedule, work: Path, kept: Path) -> None:
+    def __init__(self, schedule: Schedule, work: Path, kept: Path, usage: Path) -> None:
         """Nothing runs yet.
 
         Args:
             schedule: The faults.
             work: An empty directory.
             kept: Where models and compiled graphs are kept from campaign to campaign.
+            usage: A file for samples of what the processes use while faults happen.
         """
-        self._schedule, self._work, self._kept = schedule, work, kept
+        self._schedule, self._work, self._kept, self._usage = schedule, work, kept, usage
         lacks = lacking()
         able = [fault for fault in schedule.faults if fault.kind not in lacks]
         self._faults = able
@@ -121,7 +123,7 @@ class Campaign:
                 with self._timed("learn the right answers"):
                     self._learn(stage)
                 stage.disk.keep()
-                with self._timed("disturb"):
+                with self._timed("disturb"), watched(stage, self._usage):
                     self._disturb(stage)
                 with self._timed("recover, and ask again"):
                     self._recover(stage)

@@ -45,6 +45,8 @@ class FaultKind(StrEnum):
     VISIT_MODEL = "load and unload a model"
 
 
+ALL = frozenset(FaultKind)
+
 # Those that take a time. The others are over at once.
 LASTING = frozenset(
     {
@@ -93,6 +95,16 @@ STARVING = frozenset(
         FaultKind.STARVE_ROUTER,
         FaultKind.BOUND_WORKER,
         FaultKind.TEAR_TOKENS,
+    }
+)
+
+# Those that are no faults: every service meets them while it runs.
+CHANGES = frozenset(
+    {
+        FaultKind.RENEW_TOKENS,
+        FaultKind.RENEW_CERTIFICATES,
+        FaultKind.SWITCH_REVISION,
+        FaultKind.VISIT_MODEL,
     }
 )
 

@@ -36,6 +36,9 @@ _ENDS = {0, -signal.SIGKILL}
 # What a process logs once it can serve.
 _SERVES = (b'"event": "ready"', b'"event": "worker ready"')
 
+# Quantities that grow if a process forgets to free something.
+MEMORY, THREADS, DESCRIPTORS = "memory in MiB", "threads", "descriptors"
+
 
 @dataclass(frozen=True, kw_only=True)
 class End:
@@ -150,6 +153,18 @@ class Process:
             log.seek(self._logged)
             logged = log.read()
         return any(each in logged for each in _SERVES)
+
+    def measured(self) -> dict[str, float]:
+        """What it and its children use now, by quantity; empty if it has ended."""
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(self._process.pid)
+            family = [process, *process.children(recursive=True)]
+            return {
+                MEMORY: sum(each.memory_info().rss for each in family) / 2**20,
+                THREADS: sum(each.num_threads() for each in family),
+                DESCRIPTORS: sum(each.num_fds() for each in family),
+            }
+        return {}
 
     def send(self, number: signal.Signals) -> None:
         """Sends a signal; SIGTERM rolls it, as a new one starts once it has ended."""

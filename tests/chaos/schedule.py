@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from chaos.faults import LASTING, Fault, FaultKind
+from chaos.faults import ALL, LASTING, Fault, FaultKind
 
 # How often each kind comes, relative to the others. A kind that ends many workers, and so costs
 # much of the campaign's time, is rare.
@@ -41,18 +41,22 @@ class Schedule:
     faults: tuple[Fault, ...]
 
     @classmethod
-    def draw(cls, seed: int, *, count: int, every: float) -> Schedule:
+    def draw(
+        cls, seed: int, *, count: int, every: float, kinds: Collection[FaultKind] = ALL
+    ) -> Schedule:
         """Draws a schedule.
 
         Args:
             seed: The same one gives the same schedule.
             count: Number of faults.
             every: Mean time between two faults, in seconds.
+            kinds: The kinds to draw from.
         """
         source = random.Random(seed)
-        kinds = source.choices(list(_WEIGHTS), list(_WEIGHTS.values()), k=count)
+        weights = {kind: weight for kind, weight in _WEIGHTS.items() if kind in kinds}
+        drawn = source.choices(list(weights), list(weights.values()), k=count)
         at, faults = 0.0, []
-        for kind in kinds:
+        for kind in drawn:
             at += source.uniform(0.5 * every, 1.5 * every)
             seconds = source.uniform(_SHORTEST, _LONGEST)
             faults.append(

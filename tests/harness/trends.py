@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from rich.table import Table
 
 # With fewer samples, the interval says nothing.
 FEWEST = 10
 # Neighbours of real samples resemble each other; more than this cannot be told from a few samples.
 _LARGEST_CORRELATION = 0.9
+# The share of the samples in which graphs are compiled and allocators fill.
+WARM_UP = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +62,36 @@ def trend(times: Sequence[float], values: Sequence[float], *, confidence: float 
     freedom = max(1.0, len(x) / inflation - 2)
     error = math.sqrt(squares / (len(x) - 2) / spread * inflation)
     return Trend(mean=mean, slope=slope, margin=_quantile(0.5 + confidence / 2, freedom) * error)
+
+
+def trend_table(hours: Sequence[float], columns: Mapping[str, Sequence[float]]) -> Table | None:
+    """A table of the slopes of quantities after the warm-up; None if there are too few samples.
+
+    Args:
+        hours: When each sample was taken.
+        columns: The samples of each quantity, by its name and unit.
+    """
+    first = round(WARM_UP * len(hours))
+    if len(hours) - first < FEWEST:
+        return None
+    later = hours[first:]
+    title = f"{len(later)} samples in {later[-1] - later[0]:.2f} h, after the warm-up"
+    table = Table("quantity", "mean", "slope an hour", "growth", title=title)
+    for name, values in columns.items():
+        found = trend(later, values[first:])
+        table.add_row(
+            name,
+            f"{found.mean:.1f}",
+            f"{found.slope:+.3f} ± {found.margin:.3f}",
+            "grows" if found.grows else "none found",
+        )
+    return table
+
+
+def means(values: Sequence[float], count: int) -> list[float]:
+    """The mean of each so many successive values; a rest at the end is left out."""
+    whole = len(values) // count * count
+    return np.asarray(values[:whole], float).reshape(-1, count).mean(axis=1).tolist()
 
 
 def _quantile(probability: float, freedom: float) -> float:

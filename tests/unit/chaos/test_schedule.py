@@ -2,7 +2,7 @@
 
 import itertools
 
-from chaos.faults import LASTING, FaultKind
+from chaos.faults import CHANGES, LASTING, FaultKind
 from chaos.schedule import GAP, Schedule
 
 
@@ -23,6 +23,11 @@ def test_a_long_schedule_has_every_kind_of_fault_at_the_asked_pace() -> None:
     assert max(pauses) <= 4.6
     for fault in schedule.faults:
         assert bool(fault.seconds) == (fault.kind in LASTING)
+
+
+def test_a_calm_schedule_has_every_kind_of_change_and_no_fault() -> None:
+    schedule = Schedule.draw(1, count=100, every=3.0, kinds=CHANGES)
+    assert {fault.kind for fault in schedule.faults} == CHANGES
 
 
 def test_a_schedule_is_the_same_after_it_was_written_and_read() -> None:

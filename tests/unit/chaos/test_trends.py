@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from harness.trends import FEWEST, trend
+from harness.trends import FEWEST, means, trend, trend_table
 
 TIMES = np.arange(200) / 10
 
@@ -37,3 +37,15 @@ def test_a_constant_has_no_trend_and_no_margin() -> None:
 def test_few_samples_are_refused() -> None:
     with pytest.raises(ValueError, match="at least 10 samples are needed, got 9"):
         trend(TIMES[: FEWEST - 1], TIMES[: FEWEST - 1])
+
+
+def test_a_table_shows_what_grows_after_the_warm_up() -> None:
+    filling = np.minimum(TIMES, 5.0)
+    table = trend_table(TIMES, {"fills once": filling, "leaks": 3.0 * TIMES})
+    assert table is not None
+    assert list(table.columns[3].cells) == ["none found", "grows"]
+    assert trend_table(TIMES[:FEWEST], {"too few": TIMES[:FEWEST]}) is None
+
+
+def test_means_of_successive_values_leave_out_the_rest() -> None:
+    assert means([1, 3, 5, 7, 100], 2) == [2.0, 6.0]
