@@ -40,9 +40,10 @@ _UNREADABLE = "the target uri is not valid"
 # gRPC's texts for calls that this side has cancelled, or whose channel it has closed.
 _CANCELLED_HERE = re.compile(r"Locally cancelled|Channel closed")
 
-# gRPC's text for a call that reached a server as it stopped, or as it closed an old connection, and
-# that it has not begun (https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md: GOAWAY).
-_NOT_BEGUN = re.compile(r"Stream removed \(GOAWAY received")
+# gRPC's texts for calls that a server has not begun: one that reached it as it stopped or closed an
+# old connection (https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md: GOAWAY), and one
+# that found its connection closed, so that nothing of it was sent.
+_NOT_BEGUN = re.compile(r"Stream removed \((?:GOAWAY received|Transport closed)")
 
 _Detail = TypeVar("_Detail", bound=Message)
 
