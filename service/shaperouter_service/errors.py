@@ -48,6 +48,9 @@ SHORTEST_RETRY = 0.1
 
 # Maximum violations in an error's message; its details contain more. Both share a header of 8 KB.
 MAX_VIOLATIONS_SHOWN = 8
+# Maximum violations that are looked for. A request of a megabyte can have a hundred thousand, and
+# the router answers nothing else while it words them.
+MAX_VIOLATIONS = 64
 
 # Callers get this text when the service has a defect. Only the log has the details.
 DEFECT = "internal error; see the service's log"
@@ -117,7 +120,7 @@ class ServiceError(Exception):
 
 
 class InvalidRequestError(ServiceError):
-    """A request breaks a rule. Contains every violation found, not only the first."""
+    """A request breaks a rule. Contains all violations that were found, not only the first."""
 
     code = Code.INVALID_ARGUMENT
     reason = "INVALID_REQUEST"
@@ -134,6 +137,29 @@ class InvalidRequestError(ServiceError):
     def of(cls, field: str, description: str) -> Self:
         """The error about one field; see `Violation`."""
         return cls(Violation(field=field, description=description))
+
+
+class Violations(list[Violation]):
+    """What is wrong with a request, as it is found."""
+
+    def add(self, field: str, description: str) -> None:
+        """Adds a violation; see `Violation`.
+
+        Raises:
+            InvalidRequestError: There are `MAX_VIOLATIONS`, so nothing more is looked for.
+        """
+        self.append(Violation(field=field, description=description))
+        if len(self) >= MAX_VIOLATIONS:
+            self.refuse_any()
+
+    def refuse_any(self) -> None:
+        """Ends the request if anything is wrong.
+
+        Raises:
+            InvalidRequestError: Something is.
+        """
+        if self:
+            raise InvalidRequestError(*self)
 
 
 class UnauthenticatedError(ServiceError):

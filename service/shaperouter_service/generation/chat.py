@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any
 
 from shaperouter_service.errors import Violation, shortened
-from shaperouter_service.generation.limits import MAX_MESSAGES
+from shaperouter_service.generation.limits import MAX_MESSAGES, MAX_TOOLS
 from shaperouter_service.generation.text_validation import MAX_VIOLATIONS_OF_LIST
 
 # What Transformers takes besides the arguments of templates. If callers set these, they could
@@ -82,6 +82,9 @@ def chat_violations(chat: Chat) -> Iterator[Violation]:
         yield Violation(field="messages", description=f"{rule}, got {len(chat.messages)}")
     else:
         yield from islice(_message_violations(chat.messages), MAX_VIOLATIONS_OF_LIST)
+    if len(chat.tools) > MAX_TOOLS:
+        rule = f"must have at most {MAX_TOOLS} tools"
+        yield Violation(field="tools", description=f"{rule}, got {len(chat.tools)}")
     for name in sorted(RESERVED_ARGUMENTS & chat.template_arguments.keys()):
         yield Violation(field="chat_template_kwargs", description=f"must not set {name}")
 

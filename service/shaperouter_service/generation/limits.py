@@ -42,6 +42,8 @@ MAX_TEXT_REQUEST_BYTES = 2**20
 
 # Maximum messages of a conversation: far more than fit a model's context.
 MAX_MESSAGES = 4096
+# Maximum tools of a request: far more than a model can choose from.
+MAX_TOOLS = 1024
 
 # Far beyond what changes a result, and well within what single precision can divide by.
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-6, 1e6

@@ -1,9 +1,14 @@
-"""Limits of a tensor's shape, checked before anything is allocated."""
+"""Limits of tensors, checked before anything is allocated."""
 
 import math
 from collections.abc import Sequence
 
+from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.tensors.dtypes import DType
+
+# Maximum tensors of a request, named ones of either direction: functions of tables have one input
+# for each column.
+MAX_TENSORS = 4096
 
 # Maximum dimensions of a tensor; NumPy has at most 64, and nobody uses more than a few.
 MAX_DIMENSIONS = 32
@@ -13,6 +18,17 @@ MAX_DIMENSIONS = 32
 # Elements of type BYTES count as `BYTES_OF_OBJECT`, beside their contents.
 MAX_TENSOR_BYTES = 32 * 2**20
 BYTES_OF_OBJECT = 8
+
+
+def check_count(count: int, field: str) -> None:
+    """Checks the number of tensors in a field of a request.
+
+    Raises:
+        InvalidRequestError: There are too many.
+    """
+    if count > MAX_TENSORS:
+        rule = f"must have at most {MAX_TENSORS} tensors, got {count}"
+        raise InvalidRequestError.of(field, rule)
 
 
 def element_bytes(dtype: DType) -> int:

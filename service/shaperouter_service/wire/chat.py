@@ -5,6 +5,7 @@ from typing import Any
 from shaperouter.v1 import generation_pb2
 from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.generation.chat import Chat
+from shaperouter_service.generation.limits import MAX_MESSAGES, MAX_TOOLS
 from shaperouter_service.system.strict_json import parse
 
 
@@ -14,15 +15,23 @@ def chat_from_message(
     """The conversation of a request; None if it has none.
 
     Raises:
-        InvalidRequestError: A field is not a JSON object.
+        InvalidRequestError: A field is not a JSON object, or there are too many.
     """
     if not (message.messages or message.tools or message.chat_template_kwargs):
         return None
+    _check_count("messages", len(message.messages), MAX_MESSAGES)
+    _check_count("tools", len(message.tools), MAX_TOOLS)
     return Chat(
         messages=[_chat_message(index, each) for index, each in enumerate(message.messages)],
         tools=[_object(f"tools[{index}]", each) for index, each in enumerate(message.tools)],
         template_arguments=_object("chat_template_kwargs", message.chat_template_kwargs or "{}"),
     )
+
+
+def _check_count(field: str, count: int, most: int) -> None:
+    # Each takes the event loop some microseconds.
+    if count > most:
+        raise InvalidRequestError.of(field, f"must have at most {most} {field}, got {count}")
 
 
 def _chat_message(index: int, message: generation_pb2.ChatMessage) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shaperouter.v1 import inference_pb2
-from shaperouter_service.errors import InvalidRequestError, Violation, shortened
+from shaperouter_service.errors import Violations, shortened
 from shaperouter_service.tensors.dtypes import DType
 from shaperouter_service.tensors.shapes import MAX_DIMENSIONS
 from shaperouter_service.wire.translation import Codec
@@ -62,18 +62,17 @@ def tensors_from_messages(
             content does not fit the shape.
     """
     tensors: dict[str, np.ndarray[Any, Any]] = {}
-    violations: list[Violation] = []
+    violations = Violations()
     for index, message in enumerate(messages):
         faults = [*_faults(message)]
         if message.name in tensors:
             faults.append(f"repeats the name {shortened(message.name, _SHOWN)!r}")
         if faults:
-            path = f"{field}[{index}]"
-            violations.extend(Violation(field=path, description=fault) for fault in faults)
+            for fault in faults:
+                violations.add(f"{field}[{index}]", fault)
         else:
             tensors[message.name] = _tensor(message)
-    if violations:
-        raise InvalidRequestError(*violations)
+    violations.refuse_any()
     return tensors
 
 

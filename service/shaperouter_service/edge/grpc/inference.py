@@ -4,7 +4,9 @@ from typing import Any
 
 from shaperouter.v1 import inference_pb2, inference_pb2_grpc
 from shaperouter_service.edge.grpc_calls import current_call
+from shaperouter_service.edge.offloading import translated
 from shaperouter_service.serving.inference.service import InferenceService
+from shaperouter_service.tensors.shapes import check_count
 from shaperouter_service.wire.calls import inference_from_message, inference_to_message
 
 
@@ -19,5 +21,6 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         self, request: inference_pb2.InferRequest, context: Any
     ) -> inference_pb2.InferResponse:
         """Calls a model."""
-        asked = inference_from_message(request)
+        check_count(len(request.inputs), "inputs")
+        asked = await translated(request.ByteSize(), inference_from_message, request)
         return inference_to_message(await self._service.infer(asked, current_call()))

@@ -14,9 +14,14 @@ from shaperouter_service.edge.tfserving.stubs.tensorflow.core.framework.tensor_s
     TensorShapeProto,
 )
 from shaperouter_service.edge.tfserving.stubs.tensorflow.core.framework.types_pb2 import DataType
-from shaperouter_service.errors import InvalidRequestError, Violation, shortened
+from shaperouter_service.errors import Violations, shortened
 from shaperouter_service.tensors.dtypes import DType
-from shaperouter_service.tensors.shapes import MAX_TENSOR_BYTES, element_bytes, shape_fault
+from shaperouter_service.tensors.shapes import (
+    MAX_TENSOR_BYTES,
+    check_count,
+    element_bytes,
+    shape_fault,
+)
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
@@ -81,23 +86,23 @@ def tensors_from_messages(messages: Mapping[str, TensorProto]) -> dict[str, Arra
         InvalidRequestError: A data type is not served, or the elements do not fit data type and
             shape. Nothing is allocated for such a tensor.
     """
-    violations = [
-        _violation(name, fault) for name, message in messages.items() for fault in _faults(message)
-    ]
+    check_count(len(messages), "inputs")
+    violations = Violations()
+    for name, message in messages.items():
+        for fault in _faults(message):
+            violations.add(_field(name), fault)
     # A value can stand for any number of elements, in each of many tensors.
     if not violations and (due := sum(map(_due_bytes, messages.values()))) > MAX_TENSOR_BYTES:
         description = f"must have at most {MAX_TENSOR_BYTES} bytes together, got {due}"
-        violations.append(Violation(field="inputs", description=description))
-    if violations:
-        raise InvalidRequestError(*violations)
+        violations.add("inputs", description)
+    violations.refuse_any()
     arrays: dict[str, Array] = {}
     for name, message in messages.items():
         try:
             arrays[name] = _array(message)
         except ValueError as error:
-            violations.append(_violation(name, str(error)))
-    if violations:
-        raise InvalidRequestError(*violations)
+            violations.add(_field(name), str(error))
+    violations.refuse_any()
     return arrays
 
 
@@ -113,8 +118,8 @@ def tensor_to_message(array: Array) -> TensorProto:
     return message
 
 
-def _violation(name: str, fault: str) -> Violation:
-    return Violation(field=f"inputs.{shortened(name, _SHOWN)}", description=fault)
+def _field(name: str) -> str:
+    return f"inputs.{shortened(name, _SHOWN)}"
 
 
 def _due_bytes(message: TensorProto) -> int:

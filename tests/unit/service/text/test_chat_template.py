@@ -105,6 +105,7 @@ def test_no_argument_can_replace_what_transformers_is_given() -> None:
     [
         (Chat(messages=[]), "messages", "must not be empty"),
         (Chat(messages=[USER] * (MAX_MESSAGES + 1)), "messages", "at most 4096 messages, got 4097"),
+        (Chat(messages=[USER], tools=[{}] * 1025), "tools", "at most 1024 tools, got 1025"),
         (Chat(messages=[{"role": "", "content": "x"}]), "messages[0].role", "must not be empty"),
         (
             Chat(messages=[USER, {"role": "user", "content": [{"type": "image"}]}]),

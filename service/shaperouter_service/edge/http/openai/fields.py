@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from shaperouter_service.edge.option_values import option_value
-from shaperouter_service.errors import InvalidRequestError, Violation, shortened
+from shaperouter_service.errors import InvalidRequestError, Violations, shortened
 from shaperouter_service.generation.option import Kind
 from shaperouter_service.generation.option_table import OPTIONS
 
@@ -50,14 +50,18 @@ class Fields:
             body: The object.
             option_names: Our names of options that have other ones here.
         """
-        self.violations: list[Violation] = []
+        self.violations = Violations()
         self.names: dict[str, str] = {}
         self._option_names = option_names
         self._left = {name: value for name, value in body.items() if value is not None}
 
     def refuse(self, field: str, description: str) -> None:
-        """Notes that something is wrong."""
-        self.violations.append(Violation(field=shortened(field, _SHOWN), description=description))
+        """Notes that something is wrong.
+
+        Raises:
+            InvalidRequestError: So much is wrong that nothing more is looked for.
+        """
+        self.violations.add(shortened(field, _SHOWN), description)
 
     def take(self, name: str) -> Any:
         """Any value; None if it is missing."""
@@ -151,8 +155,7 @@ class Fields:
             self.take(name)
         for name in self._left:
             self.refuse(name, "is unknown")
-        if self.violations:
-            raise InvalidRequestError(*self.violations)
+        self.violations.refuse_any()
 
     @contextlib.contextmanager
     def callers_words(self) -> Iterator[None]:

@@ -23,6 +23,7 @@ from shaperouter_service.edge.inference.stubs import grpc_service_pb2 as pb
 from shaperouter_service.edge.inference.stubs import grpc_service_pb2_grpc
 from shaperouter_service.edge.offloading import translated
 from shaperouter_service.errors import DEFECT, ExhaustedError, ServiceError
+from shaperouter_service.tensors.shapes import check_count
 
 log = structlog.get_logger(__name__)
 
@@ -160,6 +161,8 @@ class InferenceServicer(grpc_service_pb2_grpc.GRPCInferenceServiceServicer):
     ) -> AsyncGenerator[pb.ModelInferResponse, None]:
         """The responses to a request: one, unless text streams as it is generated."""
         check_version(request.model_name, request.model_version)
+        check_count(len(request.inputs), "inputs")
+        check_count(len(request.outputs), "outputs")
         size = request.ByteSize()
         given = {*request.parameters, *(tensor.name for tensor in request.inputs)}
         if self._protocol.generates(request.model_name, given):

@@ -15,7 +15,7 @@ from shaperouter_service.edge.inference.raw_tensors import (
 )
 from shaperouter_service.edge.inference.requests import Array
 from shaperouter_service.edge.inference.stubs import grpc_service_pb2
-from shaperouter_service.errors import InvalidRequestError, Violation, shortened
+from shaperouter_service.errors import InvalidRequestError, Violations, shortened
 from shaperouter_service.tensors.dtypes import DType
 from shaperouter_service.tensors.shapes import shape_fault
 
@@ -57,9 +57,9 @@ def tensors_from_request(request: Request) -> dict[str, Array]:
         raw = [None] * len(request.inputs)
     elif len(raw) != len(request.inputs):
         description = f"must have {len(request.inputs)} entries, one for each input, got {len(raw)}"
-        raise InvalidRequestError(Violation(field="raw_input_contents", description=description))
+        raise InvalidRequestError.of("raw_input_contents", description)
     arrays: dict[str, Array] = {}
-    violations: list[Violation] = []
+    violations = Violations()
     for index, (tensor, content) in enumerate(zip(request.inputs, raw, strict=True)):
         name = shortened(tensor.name, SHOWN)
         path = f"inputs.{name}" if tensor.name else f"inputs[{index}]"
@@ -71,9 +71,9 @@ def tensors_from_request(request: Request) -> dict[str, Array]:
                 arrays[tensor.name] = _array(tensor, content)
             except ValueError as error:
                 faults.append(str(error))
-        violations.extend(Violation(field=path, description=fault) for fault in faults)
-    if violations:
-        raise InvalidRequestError(*violations)
+        for fault in faults:
+            violations.add(path, fault)
+    violations.refuse_any()
     return arrays
 
 

@@ -12,8 +12,8 @@ from shaperouter_service.edge.inference.http.fields import Fields, told
 from shaperouter_service.edge.inference.http.json_tensors import array_from_data
 from shaperouter_service.edge.inference.raw_tensors import SHOWN, array_from_bytes, dtype_of
 from shaperouter_service.edge.inference.requests import Array, InferRequest, RequestedOutput
-from shaperouter_service.errors import InvalidRequestError, Violation, shortened
-from shaperouter_service.tensors.shapes import shape_fault
+from shaperouter_service.errors import InvalidRequestError, Violations, shortened
+from shaperouter_service.tensors.shapes import check_count, shape_fault
 
 # The header that says how many bytes of a body are JSON; without it, all are.
 JSON_LENGTH = "inference-header-content-length"
@@ -58,7 +58,7 @@ def infer_request(body: bytes, json_length: str | None, *, model: str, version: 
             their shapes.
     """
     text, content = _split(body, json_length)
-    violations: list[Violation] = []
+    violations = Violations()
     top = Fields(json_object(text), violations)
     # KServe's client repeats the name.
     if (named := top.take("model_name", str, model)) != model:
@@ -66,10 +66,13 @@ def infer_request(body: bytes, json_length: str | None, *, model: str, version: 
     request_id = top.take("id", str, "")
     parameters = Fields(top.take("parameters", dict, {}), violations, "parameters")
     by_default = parameters.take(BINARY_DEFAULT, bool, False)
-    tensors = _tensors(top.objects("inputs"), content, violations)
+    inputs, asked = top.objects("inputs"), top.objects("outputs")
+    check_count(len(inputs), "inputs")
+    check_count(len(asked), "outputs")
+    tensors = _tensors(inputs, content, violations)
     binary: dict[str, bool] = {}
     outputs = []
-    for index, each in enumerate(top.objects("outputs")):
+    for index, each in enumerate(asked):
         output = Fields(each, violations, f"outputs[{index}]")
         name = output.take("name", str, "")
         if not name:
@@ -79,8 +82,7 @@ def infer_request(body: bytes, json_length: str | None, *, model: str, version: 
         outputs.append(RequestedOutput(name=name, parameters=tuple(given.rest())))
         output.end()
     top.end()
-    if violations:
-        raise InvalidRequestError(*violations)
+    violations.refuse_any()
     return Asked(
         request=InferRequest(
             model=model,
@@ -106,15 +108,14 @@ def generate_request(body: bytes, *, model: str, version: str) -> InferRequest:
     Raises:
         ServiceError: The body is not such a request.
     """
-    violations: list[Violation] = []
+    violations = Violations()
     top = Fields(json_object(body), violations)
     request_id = top.take("id", str, "")
     parameters = Fields(top.take("parameters", dict, {}), violations).rest()
     fields = top.rest()
     if TEXT not in {*fields, *parameters}:
         top.refuse(TEXT, "is required")
-    if violations:
-        raise InvalidRequestError(*violations)
+    violations.refuse_any()
     return InferRequest(
         model=model, version=version, id=request_id, fields=fields, parameters=parameters
     )
@@ -144,7 +145,7 @@ def _split(body: bytes, json_length: str | None) -> tuple[bytes, bytes]:
 
 
 def _tensors(
-    inputs: list[dict[str, Any]], content: bytes, violations: list[Violation]
+    inputs: list[dict[str, Any]], content: bytes, violations: Violations
 ) -> dict[str, Array]:
     """The tensors by name, as far as nothing is wrong with them."""
     arrays: dict[str, Array] = {}
@@ -157,10 +158,10 @@ def _tensors(
         tensor.path = field
         given = Fields(tensor.take("parameters", dict, {}), violations, field)
         size = given.value(BINARY_SIZE)
-        faults = [
-            f"must have no parameters but {BINARY_SIZE}, got {shortened(other, SHOWN)!r}"
-            for other in given.rest()
-        ]
+        faults: list[str] = []
+        for other in given.rest():
+            rule = f"must have no parameters but {BINARY_SIZE}"
+            violations.add(field, f"{rule}, got {shortened(other, SHOWN)!r}")
         shape = tensor.take("shape", list, [-1])
         datatype = tensor.take("datatype", str, "")
         data = tensor.value("data")
@@ -177,13 +178,14 @@ def _tensors(
                 faults.append("must occur only once")
             arrays[name] = array
         tensor.end()
-        violations.extend(Violation(field=field, description=fault) for fault in faults)
+        for fault in faults:
+            violations.add(field, fault)
     if offset < len(content) and not violations:
         description = (
             f"must have a {BINARY_SIZE} of {len(content)} in all, as many bytes as follow the "
             f"JSON, got {offset}"
         )
-        violations.append(Violation(field="inputs", description=description))
+        violations.add("inputs", description)
     return arrays
 
 

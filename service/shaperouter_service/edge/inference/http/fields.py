@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from shaperouter_service.edge.inference.raw_tensors import SHOWN
-from shaperouter_service.errors import Violation, shortened
+from shaperouter_service.errors import Violations, shortened
 
 T = TypeVar("T")
 
@@ -21,9 +21,7 @@ _NAMES: Mapping[type, str] = {
 class Fields:
     """The fields of a JSON object. Null counts as missing."""
 
-    def __init__(
-        self, value: Mapping[str, Any], violations: list[Violation], path: str = ""
-    ) -> None:
+    def __init__(self, value: Mapping[str, Any], violations: Violations, path: str = "") -> None:
         """Takes an object.
 
         Args:
@@ -62,10 +60,14 @@ class Fields:
         return left
 
     def refuse(self, name: str, description: str) -> None:
-        """Notes that a field is wrong."""
+        """Notes that a field is wrong.
+
+        Raises:
+            InvalidRequestError: So much is wrong that nothing more is looked for.
+        """
         name = shortened(name, SHOWN)
         field = f"{self.path}.{name}" if self.path else name
-        self._violations.append(Violation(field=field, description=description))
+        self._violations.add(field, description)
 
     def end(self) -> None:
         """Notes the fields that are left."""

@@ -29,12 +29,7 @@ from shaperouter_service.edge.inference.http.message_json import json_of
 from shaperouter_service.edge.inference.protocol import EXTENSIONS, OpenInference, check_version
 from shaperouter_service.edge.inference.requests import InferRequest, InferResponse
 from shaperouter_service.edge.offloading import MAX_BYTES_AT_ONCE, translated
-from shaperouter_service.errors import (
-    InvalidRequestError,
-    ServiceError,
-    Violation,
-    shortened,
-)
+from shaperouter_service.errors import ServiceError, Violations, shortened
 from shaperouter_service.generation.limits import MAX_TEXT_REQUEST_BYTES
 from shaperouter_service.inference.limits import MAX_TENSOR_REQUEST_BYTES
 from shaperouter_service.serving.call import Call
@@ -100,12 +95,11 @@ class Answers:
     async def index(self, request: Request, _: Call) -> Response:
         """POST /v2/repository/index."""
         body = await self._body(request, limit=MAX_TEXT_REQUEST_BYTES)
-        violations: list[Violation] = []
+        violations = Violations()
         fields = Fields(json_object(body) if body else {}, violations)
         only_ready = fields.take("ready", bool, False)
         fields.end()
-        if violations:
-            raise InvalidRequestError(*violations)
+        violations.refuse_any()
         index = await self._protocol.index(only_ready=only_ready)
         return JSONResponse([json_of(model) for model in index.models])
 
@@ -170,12 +164,11 @@ class Answers:
     async def _parameters(self, request: Request) -> dict[str, Any]:
         """The parameters of a request to load or unload a model."""
         body = await self._body(request, limit=MAX_TEXT_REQUEST_BYTES)
-        violations: list[Violation] = []
+        violations = Violations()
         fields = Fields(json_object(body) if body else {}, violations)
         parameters = fields.take("parameters", dict, {})
         fields.end()
-        if violations:
-            raise InvalidRequestError(*violations)
+        violations.refuse_any()
         return parameters
 
     async def _body(self, request: Request, *, limit: int) -> bytes:
