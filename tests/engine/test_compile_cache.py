@@ -190,6 +190,27 @@ def test_a_compilation_that_lacks_memory_drops_nothing_from_the_cache(
     assert sorted(tmp_path.glob("*/prefill*")) == kept
 
 
+def test_a_graph_that_could_not_be_loaded_for_lack_of_memory_is_made_at_the_next_attempt(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("shaperouter_service.graphs.xla_cache_dir.available", lambda: True)
+    section = CompileCache(tmp_path, max_bytes=10**9).section(cache_key(model))
+    programs = [PrefillProgram("prefill", model, rows=1, length=32, piece=32) for _ in range(2)]
+    builders = [CachedGraphBuilder(program, section) for program in programs]
+    section.write(programs[0].label, Part.EXECUTABLE, b"any", seconds=1.0, file="any.pb")
+    monkeypatch.setattr(programs[0], "compile", fail)
+    builders[0].trace()
+    with pytest.raises(MemoryError):
+        builders[0].compile()
+    # TensorFlow would repeat the failure of that name.
+    builders[1].trace()
+    assert programs[1].compiled_name != programs[0].compiled_name
+    assert builders[1].compile() is False
+
+
 def test_nothing_is_written_while_other_graphs_wait_to_be_traced(
     model: Model, tmp_path: Path
 ) -> None:

@@ -101,16 +101,17 @@ class CachedGraphBuilder(GraphBuilder):
 
     def trace(self) -> None:
         """Loads the StableHLO from the cache, or traces the program if the cache has none."""
+        name = None if self._name in _failed_names else self._name
         kept = self._section.read(self._program.label, Part.MODULE)
         if kept is not None:
             self.spared_seconds += kept.seconds
             lowered = Lowered(module=kept.payload.decode(), weights=tuple(kept.details["weights"]))
-            self._program.load(lowered, self._name)
+            self._program.load(lowered, name)
             return
         started = time.monotonic()
         self._traced = self._program.lower()
         self._trace_seconds = time.monotonic() - started
-        self._program.load(self._traced, self._name)
+        self._program.load(self._traced, name)
 
     def compile(self) -> bool:
         """Loads the executable from the cache, or compiles the program if the cache has none.
@@ -126,7 +127,8 @@ class CachedGraphBuilder(GraphBuilder):
                 weights=self._traced.weights,
             )
         if self._program.compiled_name != self._name or not xla_cache_dir.available():
-            # TensorFlow does not use our name for it, or was started without a directory for it.
+            # TensorFlow does not use our name for it or remembers a failure of that, or was started
+            # without a directory for it.
             log.warning("executable could not be cached", graph=self._program.label)
             self._compile_unkept()
             return False
@@ -142,6 +144,8 @@ class CachedGraphBuilder(GraphBuilder):
         # TensorFlow may reject a cached part for any reason; the graph must still be built.
         except Exception as error:
             xla_cache_dir.take(self._name)
+            if placed is not None:
+                _failed_names.add(self._name)
             suspects = [Part.MODULE] if self._traced is None else []
             suspects += [] if placed is None else [Part.EXECUTABLE]
             # Without memory the attempt fails whatever the cache has.
@@ -168,8 +172,7 @@ class CachedGraphBuilder(GraphBuilder):
         self.spared_seconds = 0.0
         for part in suspects:
             self._section.drop(self._program.label, part, reason=str(error))
-        # TensorFlow remembers the failure of a name, so another name is needed. Under that name the
-        # executable is not cached this time.
+        # Under another name the executable is not cached this time.
         if self._traced is None:
             self._program.load(self._program.lower())
         else:
@@ -187,6 +190,10 @@ def _placed(kept: Contents) -> Executable:
     xla_cache_dir.place(executable)
     return executable
 
+
+# Names whose cached executable could not be loaded. TensorFlow remembers that for as long as the
+# process lives, so other names are needed: for lack of memory, the next attempt may succeed.
+_failed_names: set[str] = set()
 
 _locks: dict[str, threading.Lock] = {}
 

@@ -17,6 +17,7 @@ from shaperouter_service.errors import (
     ModelUnloadingError,
     StartupError,
     StoppingError,
+    UnknownModelError,
 )
 from shaperouter_service.graphs import CompileBudget, GraphTable
 from shaperouter_service.kernels import choose
@@ -297,7 +298,8 @@ class Engine:
 
     def cancel(self, run: Run, model: str) -> None:
         """Frees a run's slot at the next chunk boundary, unless the run has ended."""
-        if model in self._models.ladders:
+        # A model is only removed once its runs have ended.
+        with contextlib.suppress(UnknownModelError):
             self._models.lane(run, model).cancel(run)
         self._thread.wake()
 
