@@ -43,7 +43,7 @@ class FleetMetrics:
         )
         self.model_workers = Gauge(
             "shaperouter_model_workers",
-            "Workers that are ready to serve a model, of models that are not loaded on demand.",
+            "Workers that are ready to serve a model, other than models on demand.",
             ["model"],
             registry=registry,
         )
