@@ -38,6 +38,18 @@ def describe_model(name: str, *, revision: str = "") -> model_pb2.Model:
     )
 
 
+def describe_encoder_decoder(name: str, *, revision: str = "") -> model_pb2.Model:
+    """The same with an encoder, which reads sources of up to `MAX_LENGTH` tokens."""
+    model = describe_model(name, revision=revision)
+    model.kind = model_pb2.MODEL_KIND_ENCODER_DECODER
+    model.max_source_length = MAX_LENGTH
+    model.decoder_start_token_id = 0
+    model.ladders.encode_lengths[:] = [16, MAX_LENGTH]
+    model.ladders.encode_rows[:] = [1, 2]
+    model.ladders.encode_batch_tokens = MAX_LENGTH
+    return model
+
+
 def describe_function(name: str) -> model_pb2.Model:
     """A function `y = f(x)` of 32-bit numbers in rows of any length, with a name."""
     axes = [

@@ -15,6 +15,7 @@ from harness.fake_events import Events, Step, has, with_logprobs, with_tokens, w
 from harness.fake_model import SLOTS, describe_model
 from shaperouter.v1 import (
     graph_pb2,
+    model_pb2,
     signature_pb2,
     worker_pb2,
     worker_pb2_grpc,
@@ -81,6 +82,8 @@ class FakeWorker(Events, worker_pb2_grpc.WorkerServiceServicer):
         self.warm = True
         self.told = 0  # snapshots
         self.models = [describe_model(name) for name in models]
+        # What it loads while it runs: the description of a revision.
+        self.describe: Callable[..., model_pb2.Model] = describe_model
         self.graphs: list[graph_pb2.Graph] = []
         self.budget = worker_pb2.CompileBudget(
             mode=worker_pb2.COMPILE_MODE_LAZY, room=100, max_graphs=100, threads=1
@@ -399,7 +402,7 @@ class FakeWorker(Events, worker_pb2_grpc.WorkerServiceServicer):
             report.state, report.error = worker_pb2.REVISION_STATE_FAILED, error
         else:
             report.state = worker_pb2.REVISION_STATE_READY
-            self.models.append(describe_model(revision.model, revision=revision.digest))
+            self.models.append(self.describe(revision.model, revision=revision.digest))
         await self.make_first_graphs()
 
     async def _make(self, signature: signature_pb2.Signature) -> None:

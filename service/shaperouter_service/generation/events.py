@@ -17,6 +17,19 @@ from shaperouter_service.routing.choice import Decision, WorkerOption
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizedInput:
+    """What a generation begins with, once it is tokenized.
+
+    Attributes:
+        tokens: Number of tokens of the prompt, or of the source if there is one.
+        is_source: Whether it is a source, which the text answers instead of continuing it.
+    """
+
+    tokens: int
+    is_source: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Delta:
     """A piece of a sequence; all its pieces together are the sequence.
 

@@ -1,8 +1,8 @@
 """Answers to requests to generate text: the events of a generation as tensors."""
 
 import contextlib
-from collections.abc import AsyncGenerator, Mapping
-from typing import Any
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,13 +17,23 @@ from shaperouter_service.edge.inference.generation_inputs import (
 )
 from shaperouter_service.edge.inference.generation_request import Generation
 from shaperouter_service.edge.inference.requests import Array, InferResponse
-from shaperouter_service.generation.events import Completed, Delta, GenerationEvent
+from shaperouter_service.generation.events import (
+    Completed,
+    Delta,
+    GenerationEvent,
+    TokenizedInput,
+)
 from shaperouter_service.generation.run_events import PromptLogprobs, Stalled
 from shaperouter_service.tensors.dtypes import DType
 
+# Starts a generation, given what to call with its input before the first event.
+Generate: TypeAlias = Callable[
+    [Callable[[TokenizedInput], None]], AsyncGenerator[GenerationEvent, None]
+]
+
 
 async def answers(
-    asked: Generation, events: AsyncGenerator[GenerationEvent, None]
+    asked: Generation, generate: Generate
 ) -> AsyncGenerator[InferResponse | None, None]:
     """Yields the answer of a generation: one, or one for each of its pieces and one for its end.
 
@@ -33,7 +43,7 @@ async def answers(
     all the other tensors.
     """
     answer = _Answer(asked)
-    async with contextlib.aclosing(events):
+    async with contextlib.aclosing(generate(answer.read)) as events:
         async for event in events:
             match event:
                 case PromptLogprobs(logprobs):
@@ -61,8 +71,15 @@ class _Answer:
         self._texts: list[str] = []
         self._tokens: list[int] = []
         self._logprobs: list[float] = []
+        # What the text of each sequence begins with.
+        self._prefix = ""
         # Begun with the first piece: before, nobody has checked how many they are.
         self._sequences = asked.request.options.get("num_return_sequences", 1)
+
+    def read(self, given: TokenizedInput) -> None:
+        """Takes the input: the text begins with a prompt, but never with a source."""
+        if not (given.is_source or self._asked.excludes_input):
+            self._prefix = self._asked.request.input.text or ""
 
     def add(self, delta: Delta) -> None:
         """Adds a piece of a sequence."""
@@ -96,7 +113,7 @@ class _Answer:
     def _begin(self, sequences: int) -> None:
         """Begins all sequences of the request that have not begun."""
         for _ in range(len(self._texts), sequences):
-            self._texts.append(self._asked.prefix)
+            self._texts.append(self._prefix)
             self._tokens.append(0)
             self._logprobs.append(0.0)
 

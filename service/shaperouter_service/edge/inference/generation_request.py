@@ -44,7 +44,7 @@ class Generation:
         request: The request.
         id: The caller's id of the request.
         streams: Whether to answer as text is generated.
-        prefix: What the text of an answer begins with: the prompt, or nothing.
+        excludes_input: Whether the text of an answer leaves out a prompt that it continues.
         outputs: Names of the tensors to answer with.
         names: The caller's names of options, by our own.
     """
@@ -52,7 +52,7 @@ class Generation:
     request: GenerationRequest
     id: str
     streams: bool
-    prefix: str
+    excludes_input: bool
     outputs: frozenset[str]
     names: Mapping[str, str]
 
@@ -141,7 +141,7 @@ def generation_from_request(request: InferRequest) -> Generation:
         ),
         id=request.id,
         streams=streams,
-        prefix="" if excludes_input else text or "",
+        excludes_input=excludes_input,
         outputs=outputs,
         names=names,
     )

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncGenerator, Container, Sequence
+from functools import partial
 
 from shaperouter_service import __version__
 from shaperouter_service.edge.inference.answers import answers
@@ -173,9 +174,9 @@ class OpenInference:
                 "have several"
             )
             raise InvalidRequestError(Violation(field=STREAM, description=description))
-        events = self._core.generation.generate(generation.request, call)
+        generate = partial(self._core.generation.generate, generation.request, call)
         try:
-            async with contextlib.aclosing(answers(generation, events)) as responses:
+            async with contextlib.aclosing(answers(generation, generate)) as responses:
                 async for response in responses:
                     yield response
         except InvalidRequestError as error:

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
 from shaperouter_service.fleet import Fleet
-from shaperouter_service.generation.events import Delta, GenerationEvent
+from shaperouter_service.generation.events import Delta, GenerationEvent, TokenizedInput
 from shaperouter_service.generation.request import GenerationRequest
 from shaperouter_service.generation.run_events import PromptLogprobs, Stalled
 from shaperouter_service.generation.run_request import RunRequest
@@ -62,15 +62,15 @@ class GenerationService:
         self,
         request: GenerationRequest,
         call: Call,
-        on_prompt: Callable[[int], None] = lambda _: None,
+        on_input: Callable[[TokenizedInput], None] = lambda _: None,
     ) -> AsyncGenerator[GenerationEvent, None]:
         """Yields the events of a generation; closing the generator cancels its runs.
 
         Args:
             request: The request.
             call: The call that it came with.
-            on_prompt: Called with the number of tokens of the prompt, or of the source if there is
-                one, before the first event.
+            on_input: Called with the prompt, or the source if there is one, before the first
+                event.
 
         Raises:
             ServiceError: The request is invalid, or cannot be served.
@@ -81,7 +81,7 @@ class GenerationService:
             ) as model:
                 prepared = await self._prepare(request, model, call, record)
                 record.prompt(len(prepared.source) + len(prepared.prompt))
-                on_prompt(len(prepared.source or prepared.prompt))
+                on_input(prepared.input)
                 runs = prepared.runs(
                     call.request_id,
                     call.client,

@@ -4,7 +4,7 @@ import asyncio
 import json
 import math
 import tracemalloc
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from shaperouter_service.edge.inference.generation_request import (
 from shaperouter_service.edge.inference.grpc.messages import request_from_message
 from shaperouter_service.edge.inference.stubs.grpc_service_pb2 import ModelInferRequest
 from shaperouter_service.errors import InvalidRequestError, Violation
-from shaperouter_service.generation.events import GenerationEvent
+from shaperouter_service.generation.events import GenerationEvent, TokenizedInput
 from shaperouter_service.generation.option import EarlyStopping
 
 
@@ -47,12 +47,15 @@ def faults(**given: Any) -> list[str]:
 
 
 def test_sequences_take_no_memory_before_they_begin() -> None:
-    async def nothing() -> AsyncGenerator[GenerationEvent, None]:
+    async def nothing(
+        on_input: Callable[[TokenizedInput], None],
+    ) -> AsyncGenerator[GenerationEvent, None]:
+        on_input(TokenizedInput(tokens=1, is_source=False))
         for event in ():
             yield event
 
     async def read_all() -> int:
-        return len([each async for each in answers(read(n=10_000_000), nothing())])
+        return len([each async for each in answers(read(n=10_000_000), nothing)])
 
     tracemalloc.start()
     try:
@@ -181,18 +184,18 @@ def test_neutral_options_of_beam_search_are_no_options_without_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "prefix"),
+    ("given", "excludes_input"),
     [
-        ({}, "A"),
-        ({"stream": True}, ""),
-        ({"exclude_input_in_output": True}, ""),
-        ({"exclude_input_in_output": False, "stream": True}, "A"),
+        ({}, False),
+        ({"stream": True}, True),
+        ({"exclude_input_in_output": True}, True),
+        ({"exclude_input_in_output": False, "stream": True}, False),
     ],
 )
 def test_the_prompt_comes_first_in_one_answer_and_not_in_a_stream(
-    given: dict[str, Any], prefix: str
+    given: dict[str, Any], excludes_input: bool
 ) -> None:
-    assert read(**given).prefix == prefix
+    assert read(**given).excludes_input is excludes_input
 
 
 def test_the_log_probability_is_computed_where_it_is_asked_for() -> None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from grpc import StatusCode, aio
 
+from harness.fake_model import describe_encoder_decoder
+from harness.loads import make_repository
 from harness.open_inference import infer_request, tensors_of
 from harness.router import PATIENCE
 from shaperouter_service.auth.clients import token_digest
@@ -17,6 +19,8 @@ from shaperouter_service.edge.inference.grpc import servicer
 from shaperouter_service.edge.inference.grpc.servicer import InferenceServicer
 from shaperouter_service.edge.inference.stubs import grpc_service_pb2 as pb
 from shaperouter_service.edge.inference.stubs.grpc_service_pb2_grpc import GRPCInferenceServiceStub
+from shaperouter_service.routing.deployments import Target
+from shaperouter_service.routing.on_demand import OnDemandLimits
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
@@ -74,6 +78,37 @@ def test_the_prompt_comes_first_unless_it_is_excluded(
         assert tensors_of(response) == {"text_output": ["A family"]}
 
     play(scenario)
+
+
+@pytest.mark.parametrize("name", ["tiny", "chat"])
+@pytest.mark.parametrize("given", [{}, {"exclude_input_in_output": False}], ids=str)
+def test_a_source_is_no_part_of_the_answer(
+    play: Play, encode: Callable[[str], list[int]], name: str, given: dict[str, Any]
+) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.models = [describe_encoder_decoder("tiny")]
+        worker.script = [worker.tokens(*encode(" family")), worker.completion()]
+        await worker.start()
+        request = infer_request(text_input="A", outputs=("text_output",), **given)
+        request.model_name = name
+        assert tensors_of(await infer(router, request)) == {"text_output": [" family"]}
+
+    aliases = {"chat": [Target(model="tiny", share=1.0)]}
+    play(scenario, started=False, settings={"aliases": aliases})
+
+
+def test_a_source_of_a_model_that_is_loaded_on_demand_is_no_part_of_the_answer(
+    play: Play, checkpoint: Path, tmp_path: Path, encode: Callable[[str], list[int]]
+) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.describe = describe_encoder_decoder
+        worker.script = [worker.tokens(*encode(" family")), worker.completion()]
+        request = infer_request(text_input="A", outputs=("text_output",))
+        request.model_name = "tiny-2"
+        assert tensors_of(await infer(router, request)) == {"text_output": [" family"]}
+
+    repository, on_demand = make_repository(tmp_path, checkpoint), OnDemandLimits(max_bytes=10**7)
+    play(scenario, settings={"repository": repository, "on_demand": on_demand})
 
 
 def test_the_log_probability_is_returned_if_its_output_is_requested(play: Play) -> None:

@@ -14,7 +14,7 @@ import httpx2 as httpx
 import numpy as np
 import pytest
 
-from harness.fake_model import describe_encoder, describe_function
+from harness.fake_model import describe_encoder, describe_encoder_decoder, describe_function
 from shaperouter_service.auth import token_digest
 from shaperouter_service.edge.http import event_stream, server
 from shaperouter_service.errors import DeadlyRequestError, OverloadedError
@@ -177,6 +177,17 @@ def test_generate_takes_fields_and_answers_with_fields(
         assert run.options.max_new_tokens == 7
 
     http(scenario)
+
+
+def test_generate_answers_without_a_source(http: Any, encode: Callable[[str], list[int]]) -> None:
+    async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
+        worker.models = [describe_encoder_decoder("tiny")]
+        worker.script = [worker.tokens(*encode(" family")), worker.completion()]
+        await worker.start()
+        response = await client.post(GENERATE, json={"text_input": "A"})
+        assert response.json()["text_output"] == " family"
+
+    http(scenario, started=False)
 
 
 def test_several_sequences_are_a_list(http: Any) -> None:

@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shaperouter_service.conversation import MessagePart, ReasoningPart, TextPart, ToolCall
-from shaperouter_service.generation.events import Completion, Delta, GeneratedSequence, Generation
+from shaperouter_service.generation.events import (
+    Completion,
+    Delta,
+    GeneratedSequence,
+    Generation,
+    TokenizedInput,
+)
 from shaperouter_service.generation.run_events import FinishReason, TokenLogprobs
 from shaperouter_service.routing.deployments import REVISION_DIGITS
 
@@ -44,9 +50,9 @@ class Usage:
         self.cached += usage.cached_prompt_tokens
         self.generated += usage.generated_tokens
 
-    def add_prompt(self, tokens: int) -> None:
-        """Adds a prompt whose generation has begun."""
-        self.prompt += tokens
+    def add_input(self, given: TokenizedInput) -> None:
+        """Adds the prompt or source of a generation that has begun."""
+        self.prompt += given.tokens
 
     def body(self) -> dict[str, Any]:
         """As completions have them."""

@@ -21,7 +21,13 @@ from shaperouter_service.edge.http.openai.requests import (
     completion_request,
 )
 from shaperouter_service.errors import InvalidRequestError
-from shaperouter_service.generation.events import Completed, Delta, Generation, GenerationEvent
+from shaperouter_service.generation.events import (
+    Completed,
+    Delta,
+    Generation,
+    GenerationEvent,
+    TokenizedInput,
+)
 from shaperouter_service.generation.limits import MAX_TEXT_REQUEST_BYTES
 from shaperouter_service.generation.run_events import PromptLogprobs, TokenLogprobs
 from shaperouter_service.serving.call import Call
@@ -69,7 +75,10 @@ class Generations:
         )
 
     def _events(
-        self, asked: OpenAIRequest, call: Call, on_prompt: Callable[[int], None] = lambda _: None
+        self,
+        asked: OpenAIRequest,
+        call: Call,
+        on_input: Callable[[TokenizedInput], None] = lambda _: None,
     ) -> list[Events]:
         """The events of each prompt's generation."""
         several = len(asked.requests) > 1
@@ -78,7 +87,7 @@ class Generations:
                 each,
                 # Runs need ids of their own.
                 replace(call, request_id=f"{call.request_id}-{index}") if several else call,
-                on_prompt,
+                on_input,
             )
             for index, each in enumerate(asked.requests)
         ]
@@ -121,7 +130,7 @@ class Generations:
             return piece | {"usage": so_far.body() if asked.counts_along else None}
 
         with asked.fields.callers_words(), self._admitted(asked, call):
-            every = self._events(asked, call, so_far.add_prompt)
+            every = self._events(asked, call, so_far.add_input)
             async with contextlib.aclosing(merged(every)) as events:
                 async for prompt, event in events:
                     match event:
