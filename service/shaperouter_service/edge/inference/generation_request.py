@@ -34,6 +34,8 @@ from shaperouter_service.tensors.dtypes import DType
 _SHOWN = 64
 # Outputs that there are only with an option, and that option.
 _ASKED_BY = {LOGPROB: "logprobs", PROMPT_LOGPROBS: "prompt_logprobs"}
+# Options whose empty words are none: TensorRT-LLM's clients send one in place of no words.
+_WORDS = ("stop", "bad_words")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,8 +168,7 @@ class _Given:
     def add(self, name: str, value: Any, field: str) -> None:
         """Adds a value, as it was given in this field."""
         field = shortened(field, _SHOWN)
-        if name not in KINDS and name not in (TEXT, JSON_OPTIONS):
-            self.refuse(field, "is unknown; ModelMetadata lists what the model takes")
+        if not self._is_known(name, field):
             return
         if name not in self._values:
             self._values[name] = value, field
@@ -179,7 +180,9 @@ class _Given:
     def add_tensor(self, name: str, array: Array) -> None:
         """Adds the value of a tensor."""
         field = f"inputs.{name}"
-        kind = KINDS.get(name, Kind.TEXTS)
+        if not self._is_known(name, field):
+            return
+        kind = KINDS.get(name, Kind.TEXT)
         allowed, dtype = TYPES.get(kind, ()), DType.of(array)
         if not allowed:
             self.refuse(field, f"must be in the JSON of {JSON_OPTIONS}, got a tensor")
@@ -195,9 +198,8 @@ class _Given:
             except UnicodeDecodeError as error:
                 self.refuse(field, f"must be UTF-8, got byte 0x{error.object[error.start]:02x}")
                 return
-        if name in KINDS and kind in LISTS:
-            # TensorRT-LLM's clients send an empty word for none.
-            self.add(name, [value for value in values if value != ""], field)
+        if kind in LISTS:
+            self.add(name, values, field)
         elif len(values) != 1:
             self.refuse(field, f"must have 1 element, got {len(values)}")
         else:
@@ -242,6 +244,8 @@ class _Given:
             value = self._value(name, OPTIONS[option].kind)
             if value is None:
                 continue
+            if option in _WORDS:
+                value = tuple(filter(None, value))
             if option in options and options[option] != value:
                 self.refuse(name, f"must equal {names[option]}, which is the same option")
             options[option], names[option] = value, name
@@ -252,6 +256,14 @@ class _Given:
         if count := options.get("prompt_logprobs"):
             rule = "must be 0, because no tensor has room for the likeliest tokens"
             self.refuse(names["prompt_logprobs"], f"{rule}, got {count}")
+
+    def _is_known(self, name: str, field: str) -> bool:
+        """Whether there is such a name; if not, this notes that it is unknown."""
+        if name in KINDS or name in (TEXT, JSON_OPTIONS):
+            return True
+        description = "is unknown; ModelMetadata lists what the model takes"
+        self.refuse(shortened(field, _SHOWN), description)
+        return False
 
     def _value(self, name: str, kind: Kind) -> Any:
         """A value of a kind; None if it was not given or is none."""

@@ -166,8 +166,21 @@ def test_null_in_json_gives_no_option() -> None:
     assert from_json(seed=None) == {}
 
 
-def test_words_of_tensors_are_texts_and_empty_ones_are_none() -> None:
-    assert options(stop_words=["", "end"], bad_words=[""]) == {"stop": ("end",), "bad_words": ()}
+@pytest.mark.parametrize("read_options", [options, from_json])
+def test_empty_words_are_none(read_options: Callable[..., dict[str, Any]]) -> None:
+    # TensorRT-LLM's clients send them in place of no words.
+    found = read_options(stop_words=["", "end"], bad_words=[""])
+    assert found == {"stop": ("end",), "bad_words": ()}
+
+
+def test_an_empty_word_in_place_of_a_list_is_none() -> None:
+    words = {"stop_words": "", "bad_words": ""}
+    assert options(parameters=words) == from_json(**words) == {"stop": (), "bad_words": ()}
+
+
+def test_an_empty_choice_is_left_to_the_core_to_refuse() -> None:
+    assert options(choices=["yes", ""]) == from_json(choices=["yes", ""])
+    assert from_json(choices=["yes", ""]) == {"choices": ("yes", "")}
 
 
 def test_no_temperature_is_greedy_whatever_else_is_sampled_by() -> None:
@@ -241,6 +254,7 @@ def test_errors_of_the_core_get_the_callers_names() -> None:
         ({"text_input": 3}, "inputs.text_input: must be BYTES, got INT32"),
         ({"text_input": b"\xff"}, "inputs.text_input: must be UTF-8, got byte 0xff"),
         ({"text_input": "A", "prompt": "A"}, "inputs.prompt: is unknown; ModelMetadata"),
+        ({"text_input": "A", "pad_id": 3}, "inputs.pad_id: is unknown; ModelMetadata"),
         ({"text_input": "A", "stream": 1}, "inputs.stream: must be BOOL, got INT32"),
         ({"text_input": "A", "max_tokens": 1.5}, "inputs.max_tokens: must be INT32, UINT8"),
         ({"text_input": "A", "logit_bias": "{}"}, "inputs.logit_bias: must be in the JSON"),

@@ -190,6 +190,22 @@ def test_generate_answers_without_a_source(http: Any, encode: Callable[[str], li
     http(scenario, started=False)
 
 
+@pytest.mark.parametrize("place", ["fields", "parameters", "sampling_parameters"])
+def test_generate_takes_empty_words_for_none(http: Any, place: str) -> None:
+    async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
+        # As in NVIDIA's examples for TensorRT-LLM.
+        words = {"bad_words": "", "stop_words": ""}
+        given = {
+            "fields": words,
+            "parameters": {"parameters": words},
+            "sampling_parameters": {"sampling_parameters": json.dumps(words)},
+        }
+        response = await client.post(GENERATE, json=TEXT | given[place])
+        assert response.status_code == 200
+
+    http(scenario)
+
+
 def test_several_sequences_are_a_list(http: Any) -> None:
     async def scenario(client: httpx.AsyncClient, *_: Any) -> None:
         body = (await client.post(GENERATE, json=TEXT | {"n": 2, "do_sample": True})).json()
