@@ -146,6 +146,22 @@ def test_log_probabilities_of_completions_are_lists(http: Any, prompt: Any) -> N
     http(scenario)
 
 
+@pytest.mark.parametrize(
+    ("count", "others"), [(0, []), (2, [0.0, -0.25]), (6, [0.0, -0.25, -0.5, -0.75, -1.0])]
+)
+def test_the_likeliest_tokens_of_completions_include_the_sampled_one(
+    http: Any, count: int, others: list[float]
+) -> None:
+    async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
+        body = (await client.post(COMPLETIONS, json=PROMPT | {"logprobs": count})).json()
+        found = body["choices"][0]["logprobs"]
+        first = found["top_logprobs"][0]
+        assert first[found["tokens"][0]] == -1.25
+        assert list(first.values()) == [*others, -1.25]
+
+    http(scenario)
+
+
 SCORED = {"prompt": [5, 7, 3], "echo": True, "logprobs": 0}
 
 
@@ -159,7 +175,11 @@ def test_log_probabilities_of_a_prompt_precede_those_of_its_completion(http: Any
         (choice,) = (await client.post(COMPLETIONS, json=PROMPT | SCORED)).json()["choices"]
         found = choice["logprobs"]
         assert found["token_logprobs"] == [None, -1.75, -0.75, -1.25, -1.75, -2.0]
-        assert found["top_logprobs"] == [None, {}, {}, {}, {}, {}]
+        assert found["top_logprobs"][0] is None
+        assert found["top_logprobs"][1:] == [
+            {token: logprob}
+            for token, logprob in zip(found["tokens"][1:], found["token_logprobs"][1:], strict=True)
+        ]
         assert choice["text"].startswith("".join(found["tokens"]))
         assert found["text_offset"] == [
             len("".join(found["tokens"][:count])) for count in range(len(found["tokens"]))

@@ -262,14 +262,17 @@ class Answer:
         return {
             "tokens": texts,
             "token_logprobs": [*unknown, *(_finite(each.logprob) for each in logprobs)],
-            "top_logprobs": [*unknown, *(self._by_text(each.top) for each in logprobs)],
+            "top_logprobs": [*unknown, *(self._by_text(each) for each in logprobs)],
             "text_offset": list(itertools.accumulate(map(len, texts[:-1]), initial=offset)),
         }
 
-    def _by_text(self, top: Sequence[tuple[int, float]]) -> dict[str, float]:
-        """Log-probabilities by the text of their token; of equal texts, the likeliest."""
+    def _by_text(self, token: TokenLogprobs) -> dict[str, float]:
+        """Log-probabilities by text, of the likeliest tokens and of the token itself.
+
+        Of tokens with equal texts, the likeliest counts.
+        """
         found: dict[str, float] = {}
-        for token_id, logprob in top:
+        for token_id, logprob in (*token.top, (token.token_id, token.logprob)):
             found.setdefault(self.token_text(token_id), _finite(logprob))
         return found
 
