@@ -27,6 +27,7 @@ from shaperouter_service.edge.inference.stubs import model_config_pb2
 from shaperouter_service.errors import (
     InvalidRequestError,
     ModelLoadingError,
+    UnknownModelError,
     UnknownVersionError,
     Violation,
 )
@@ -58,10 +59,10 @@ class OpenInference:
         return self._core.models.ready
 
     def is_model_ready(self, name: str, version: str) -> bool:
-        """Whether one model can be called."""
+        """Whether one model can be called; what does not exist is not ready, as with Triton."""
         try:
             return self._model(name, version).ready_workers > 0
-        except ModelLoadingError:
+        except (ModelLoadingError, UnknownModelError, UnknownVersionError):
             return False
 
     def metadata(self, name: str, version: str) -> pb.ModelMetadataResponse:

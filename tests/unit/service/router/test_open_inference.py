@@ -446,6 +446,15 @@ def test_health_follows_workers(play: Play, until: Until) -> None:
     play(scenario, started=False)
 
 
+@pytest.mark.parametrize(("name", "version"), [("gpt3", ""), ("tiny", "2")])
+def test_an_unknown_model_or_version_is_not_ready(play: Play, name: str, version: str) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        request = pb.ModelReadyRequest(name=name, version=version)
+        assert not (await stub_of(router).ModelReady(request)).ready
+
+    play(scenario)
+
+
 def test_metadata_and_configuration_name_the_tensors(play: Play) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         stub = stub_of(router)

@@ -296,6 +296,15 @@ def test_health_follows_workers(http: Any, until: Until) -> None:
     http(scenario, started=False)
 
 
+@pytest.mark.parametrize("path", ["/v2/models/gpt3/ready", f"{MODEL}/versions/2/ready"])
+def test_an_unknown_model_or_version_is_not_ready(http: Any, path: str) -> None:
+    async def scenario(client: httpx.AsyncClient, *_: Any) -> None:
+        response = await client.get(path)
+        assert (response.status_code, response.json()["ready"]) == (400, False)
+
+    http(scenario)
+
+
 def test_a_router_that_stops_is_live_and_not_ready(http: Any, until: Until) -> None:
     async def scenario(client: httpx.AsyncClient, router: Router, worker: FakeWorker) -> None:
         worker.script.insert(0, worker.hold)
