@@ -27,8 +27,8 @@ def call_from_request(request: InferRequest) -> InferenceRequest:
 
 
 def response_of(result: InferenceResult, request: InferRequest) -> InferResponse:
-    """The response to a call."""
-    return InferResponse(model=result.model, id=request.id, outputs=result.outputs)
+    """The response to a call; it has the name that the request gave, which may be an alias."""
+    return InferResponse(model=request.model or result.model, id=request.id, outputs=result.outputs)
 
 
 def _parameter_violations(request: InferRequest) -> Iterator[Violation]:

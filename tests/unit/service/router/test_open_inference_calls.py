@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 from grpc import StatusCode
 
 from harness.fake_model import describe_encoder, describe_function
@@ -14,6 +15,7 @@ from harness.router import PATIENCE
 from shaperouter.v1 import model_pb2
 from shaperouter_service.edge.inference.stubs import grpc_service_pb2 as pb
 from shaperouter_service.edge.inference.stubs.grpc_service_pb2_grpc import GRPCInferenceServiceStub
+from shaperouter_service.routing.deployments import Target
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
@@ -59,6 +61,19 @@ def test_a_call_in_bytes_is_answered_in_bytes(play: Play) -> None:
         assert response.raw_output_contents == [(2 * X).tobytes()]
 
     play(scenario, called=DOUBLE)
+
+
+@pytest.mark.parametrize(("asked", "answered"), [("twice", "twice"), ("", "double")])
+def test_the_answer_has_the_name_that_the_request_gave(
+    play: Play, asked: str, answered: str
+) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        request = request_of()
+        request.model_name = asked
+        assert (await infer(router, request)).model_name == answered
+
+    aliases = {"twice": [Target(model="double", share=1.0)]}
+    play(scenario, models=(), called=DOUBLE, settings={"aliases": aliases})
 
 
 def test_a_call_in_values_is_answered_in_values(play: Play) -> None:

@@ -16,6 +16,7 @@ from harness.fake_model import describe_encoder
 from shaperouter.v1 import model_pb2
 from shaperouter_service.edge import offloading
 from shaperouter_service.edge.http.openai import encoders
+from shaperouter_service.routing.deployments import Target
 from shaperouter_service.serving.inference import preparation
 
 if TYPE_CHECKING:
@@ -42,13 +43,13 @@ def http(play: Play, sockets: Path) -> Callable[..., None]:
     """Plays a scenario of an HTTP client and a worker with a text encoder."""
     path = sockets / "http"
 
-    def run(scenario: Callable[..., Any]) -> None:
+    def run(scenario: Callable[..., Any], **more: Any) -> None:
         async def with_client(router: Router, worker: FakeWorker) -> None:
             transport = httpx.AsyncHTTPTransport(uds=str(path))
             async with httpx.AsyncClient(transport=transport, base_url="http://router") as client:
                 await scenario(client, worker)
 
-        settings = {"http_listen": f"unix:{path}"}
+        settings = {"http_listen": f"unix:{path}"} | more
         called = [describe_encoder("encoder"), describe_ranker()]
         play(with_client, called=called, settings=settings)
 
@@ -73,6 +74,20 @@ def test_each_text_has_an_embedding(http: Any, encode: Callable[[str], Sequence[
         assert np.frombuffer(base64.b64decode(packed), "<f4").tolist() == [expected[0]] * 2
 
     http(scenario)
+
+
+def test_answers_have_the_name_that_the_request_gave(http: Any) -> None:
+    async def scenario(client: httpx.AsyncClient, worker: FakeWorker) -> None:
+        worker.answer = lambda inputs: {
+            "embedding": np.repeat(lengths(inputs), 2, axis=1),
+            "scores": lengths(inputs),
+        }
+        for path, asked in ((EMBEDDINGS, ASKED), (RERANK, RANKED)):
+            asked = asked | {"model": f"my-{asked['model']}"}
+            assert (await client.post(path, json=asked)).json()["model"] == asked["model"]
+
+    names = ("encoder", "ranker")
+    http(scenario, aliases={f"my-{name}": [Target(model=name, share=1.0)] for name in names})
 
 
 def test_documents_are_ranked_by_their_scores(http: Any) -> None:

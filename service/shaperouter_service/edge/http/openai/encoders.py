@@ -90,9 +90,9 @@ class Encoders:
     async def _infer(
         self, asked: InferenceRequest, call: Call, names: Mapping[str, str]
     ) -> InferenceResult:
-        """Calls the model; errors have the caller's names of the inputs."""
+        """Calls the model; the result and errors have the caller's names of model and inputs."""
         try:
-            return await self._service.infer(asked, call)
+            return replace(await self._service.infer(asked, call), model=asked.model)
         except InvalidRequestError as error:
             raise InvalidRequestError(
                 *(
