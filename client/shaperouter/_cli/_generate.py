@@ -15,6 +15,8 @@ from shaperouter._model import ModelKind
 from shaperouter._signature import Signature
 
 _STALL_REMARK = "later requests won't wait"
+# The kinds of models among which the service chooses if the request names none.
+_GENERATING = (ModelKind.DECODER, ModelKind.ENCODER_DECODER)
 
 
 @click.command(
@@ -146,8 +148,8 @@ def _kind(client: Client, model: str) -> ModelKind:
     """The kind of the named model, or of the only one that generates from text."""
     if model:
         return client.model(model).kind
-    kinds = [each.kind for each in client.models() if each.kind is not ModelKind.TRANSCRIBER]
-    return kinds[0] if kinds else ModelKind.UNKNOWN
+    kinds = (each.kind for each in client.models() if each.kind in _GENERATING)
+    return next(kinds, ModelKind.UNKNOWN)
 
 
 def _stall(signature: Signature, output: Output, waiting: WaitingLine) -> None:

@@ -243,6 +243,19 @@ def test_decoder_prompt_is_shown_before_the_text_and_the_source_is_not(
     assert "a source" not in output
 
 
+def test_the_source_is_not_shown_if_only_one_of_several_models_generates_text(
+    fake: FakeShaperouter,
+) -> None:
+    fake.models = [
+        model_pb2.Model(name="classifier", kind=model_pb2.MODEL_KIND_FUNCTION),
+        model_pb2.Model(name="translator", kind=model_pb2.MODEL_KIND_ENCODER_DECODER),
+    ]
+    with terminal("generate", "a source", "--address", fake.address) as shown:
+        output = shown.read_to_end()
+    assert " a library\r\n" in output
+    assert "a source" not in output
+
+
 def test_stall_during_streamed_text_is_shown_below_it(fake: FakeShaperouter) -> None:
     fake.script[2:2] = [fake.stall(signature_pb2.GRAPH_KIND_DECODE, 1, 64), fake.hold]
     with terminal("generate", "x", "--address", fake.address, "--stream") as shown:
