@@ -64,8 +64,9 @@ const MAX_RESPONSE_BYTES = 64 * 2 ** 20;
 const PING_INTERVAL = 30_000;
 const PING_TIMEOUT = 20_000;
 
-// The services resend a call by themselves only if it never reached a worker. A change of the models
-// is not sent again: it may have lost only its answer.
+// The channel sends these calls again after any UNAVAILABLE that comes before the answer's header,
+// up to three times. Such a call may run twice, so changes of the models are not among them: a
+// change may have lost only its answer.
 const RETRIES = {
   methodConfig: [
     {
