@@ -28,7 +28,9 @@ from shaperouter_service.edge.tfserving.stubs.tensorflow_serving.apis import (
 )
 from shaperouter_service.edge.tfserving.tensors import tensor_to_message, tensors_from_messages
 from shaperouter_service.errors import InvalidRequestError, Violation, shortened
-from shaperouter_service.inference.calls import InferenceRequest, InferenceResult
+from shaperouter_service.inference.calls import InferenceRequest, InferenceResult, Tensors
+from shaperouter_service.routing.deployments import public_name
+from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.serving.core import Core
 
 # What a model can be asked about.
@@ -101,14 +103,27 @@ class PredictionServicer(prediction_service_pb2_grpc.PredictionServiceServicer):
     async def _run_examples(
         self, model_spec: model_pb2.ModelSpec, given: input_pb2.Input, method: str
     ) -> InferenceResult:
-        model = self._core.models.get(model_name(model_spec))
-        spec = call_spec(model)
-        if (own := method_of(spec)) != method:
-            description = f"must have a signature of {method}, but that of {model.name} is of {own}"
-            raise InvalidRequestError(Violation(field="model_spec.name", description=description))
+        asked = InferenceRequest(model=model_name(model_spec), inputs={})
         examples = await translated(given.ByteSize(), serialized_examples, given)
-        asked = InferenceRequest(model=model.name, inputs={spec.inputs[0].name: examples})
-        return await self._core.inference.infer(asked, current_call())
+
+        def inputs_of(model: ServedModel) -> Tensors:
+            return {_only_input(model, method): examples}
+
+        return await self._core.inference.infer(asked, current_call(), inputs_of)
+
+
+def _only_input(model: ServedModel, method: str) -> str:
+    """The name of the input of a model that takes examples.
+
+    Raises:
+        InvalidRequestError: The model's signature is not of this method.
+    """
+    spec = call_spec(model)
+    if (own := method_of(spec)) != method:
+        name = public_name(model.name)
+        description = f"must have a signature of {method}, but that of {name} is of {own}"
+        raise InvalidRequestError(Violation(field="model_spec.name", description=description))
+    return spec.inputs[0].name
 
 
 def _predicted(result: InferenceResult) -> predict_pb2.PredictResponse:

@@ -1,9 +1,10 @@
 """Calls of functions and text encoders: checks them, sends them to workers, and counts them."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from shaperouter_service.fleet import Fleet
-from shaperouter_service.inference.calls import InferenceRequest, InferenceResult
+from shaperouter_service.inference.calls import InferenceRequest, InferenceResult, Tensors
 from shaperouter_service.routing.deployments import public_name
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.serving.call import Call
@@ -42,8 +43,19 @@ class InferenceService:
         self._threads = threads
         self._recorder = recorder
 
-    async def infer(self, request: InferenceRequest, call: Call) -> InferenceResult:
+    async def infer(
+        self,
+        request: InferenceRequest,
+        call: Call,
+        inputs_of: Callable[[ServedModel], Tensors] | None = None,
+    ) -> InferenceResult:
         """Calls a model and returns the result. Cancelling the task cancels the call.
+
+        Args:
+            request: The request.
+            call: The call that it came with.
+            inputs_of: Returns the inputs of the chosen model, for a protocol whose requests do not
+                name them, or raises InvalidRequestError. None takes those of the request.
 
         Raises:
             ServiceError: The request is invalid, or cannot be served.
@@ -52,6 +64,8 @@ class InferenceService:
             async with self._choice.chosen(
                 request.model, call, record, serves=answers_once, does="be called with tensors"
             ) as model:
+                if inputs_of is not None:
+                    request = replace(request, inputs=inputs_of(model))
                 prepared = await self._prepare(request, model, call, record)
                 record.rows(prepared.shape.rows)
                 record.prompt(prepared.tokens)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 from grpc import StatusCode
 
 from harness.fake_model import describe_encoder, describe_function
+from harness.loads import make_repository
 from harness.router import PATIENCE
 from shaperouter.v1 import model_pb2
 from shaperouter_service.edge.tfserving.stubs.tensorflow_serving.apis import (
@@ -22,6 +25,7 @@ from shaperouter_service.edge.tfserving.stubs.tensorflow_serving.apis import (
     regression_pb2,
 )
 from shaperouter_service.edge.tfserving.tensors import tensor_to_message, tensors_from_messages
+from shaperouter_service.routing.on_demand import OnDemandLimits
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
@@ -125,10 +129,7 @@ def examples(**fields: Any) -> dict[str, Any]:
 
 def test_classify_answers_with_classes(play: Play) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
-        worker.answer = lambda inputs: {
-            "classes": np.array([[b"cat", b"dog"]] * len(inputs["examples"]), object),
-            "scores": np.float32([[0.25, 0.75]] * len(inputs["examples"])),
-        }
+        worker.answer = cats_and_dogs
         request = classification_pb2.ClassificationRequest(**examples())
         response = await predictions(router).Classify(request, timeout=PATIENCE)
         first, second = response.result.classifications
@@ -149,6 +150,55 @@ def test_regress_answers_with_values(play: Play) -> None:
         assert [each.value for each in response.result.regressions] == [0.5, 1.5]
 
     play(scenario, called=REGRESSOR)
+
+
+async def classify(router: Router, model: str) -> list[list[str]]:
+    """The labels of two examples."""
+    request = classification_pb2.ClassificationRequest(**examples(model_spec={"name": model}))
+    response = await predictions(router).Classify(request, timeout=PATIENCE)
+    return [[each.label for each in row.classes] for row in response.result.classifications]
+
+
+def cats_and_dogs(inputs: Any) -> Any:
+    rows = len(inputs["examples"])
+    return {
+        "classes": np.array([[b"cat", b"dog"]] * rows, object),
+        "scores": np.float32([[0.25, 0.75]] * rows),
+    }
+
+
+def test_classify_loads_a_model_on_demand(play: Play, checkpoint: Path, tmp_path: Path) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.answer = cats_and_dogs
+        worker.describe = lambda name, revision: model_pb2.Model(
+            name=name, revision=revision, kind=CLASSIFIER[0].kind, call=CLASSIFIER[0].call
+        )
+        assert await classify(router, "tiny-2") == [["cat", "dog"]] * 2
+        assert router.metric("model_changes_total", model="tiny-2", result="loaded") == 1
+
+    repository, on_demand = make_repository(tmp_path, checkpoint), OnDemandLimits(max_bytes=10**7)
+    play(scenario, settings={"repository": repository, "on_demand": on_demand})
+
+
+def test_classify_waits_for_a_worker_to_load_the_model(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.answer = cats_and_dogs
+        call = asyncio.ensure_future(classify(router, "rated"))
+        await worker.start()
+        assert await call == [["cat", "dog"]] * 2
+
+    play(scenario, called=CLASSIFIER, started=False)
+
+
+def test_regress_waits_for_a_worker_to_load_the_model(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.answer = lambda inputs: {"outputs": np.float32([[0.5], [1.5]])}
+        request = regression_pb2.RegressionRequest(**examples())
+        call = asyncio.ensure_future(predictions(router).Regress(request, timeout=PATIENCE))
+        await worker.start()
+        assert [each.value for each in (await call).result.regressions] == [0.5, 1.5]
+
+    play(scenario, called=REGRESSOR, started=False)
 
 
 def test_classify_is_refused_where_the_signature_is_another(play: Play) -> None:
