@@ -1,6 +1,6 @@
 """Events of a running generation, and its result."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -23,10 +23,13 @@ class TokenizedInput:
     Attributes:
         tokens: Number of tokens of the prompt, or of the source if there is one.
         is_source: Whether it is a source, which the text answers instead of continuing it.
+        token_text: The text of a token by its id, of the revision that generates; empty without a
+            tokenizer.
     """
 
     tokens: int
     is_source: bool
+    token_text: Callable[[int], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

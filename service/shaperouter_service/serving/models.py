@@ -1,7 +1,7 @@
 """The served models: what they are for, and what callers see of them."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from shaperouter_service.errors import InvalidRequestError, ModelLoadingError
 from shaperouter_service.routing.catalog import Catalog
@@ -105,11 +105,6 @@ class Models:
         revisions = self._catalog.revisions
         is_known = name in revisions.names or name in revisions.aliases or revisions.is_known(name)
         return self._describe(name) if is_known else None
-
-    def token_text(self, name: str) -> Callable[[int], str]:
-        """The function that tells the text of one token of a model; no text without a tokenizer."""
-        tokenizer = self._tokenizers.get(self._catalog.revisions.main(name))
-        return tokenizer.token_text if tokenizer else lambda _: ""
 
     def _describe(self, name: str) -> ServedModel | None:
         used = self._catalog.revisions.main(name)

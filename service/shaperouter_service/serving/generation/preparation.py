@@ -10,7 +10,7 @@ from shaperouter_service.conversation.formats import THINK
 from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.generation.chat import Chat, chat_violations
 from shaperouter_service.generation.contradictions import contradictions
-from shaperouter_service.generation.events import Delta, TokenizedInput
+from shaperouter_service.generation.events import Delta
 from shaperouter_service.generation.inputs import (
     decoder_input_violations,
     input_violations,
@@ -81,11 +81,6 @@ class PreparedRequest:
     explain: bool
     message: MessageRules | None
     expected_tokens: int
-
-    @property
-    def input(self) -> TokenizedInput:
-        """The prompt, or the source if there is one: a model with an encoder always has one."""
-        return TokenizedInput(tokens=len(self.source or self.prompt), is_source=bool(self.source))
 
     def runs(
         self, request_id: str, client: str, *, prefix_scope: str = "", reads_along: bool

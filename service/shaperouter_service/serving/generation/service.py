@@ -81,7 +81,7 @@ class GenerationService:
             ) as model:
                 prepared = await self._prepare(request, model, call, record)
                 record.prompt(len(prepared.source) + len(prepared.prompt))
-                on_input(prepared.input)
+                on_input(self._input(prepared))
                 runs = prepared.runs(
                     call.request_id,
                     call.client,
@@ -110,6 +110,15 @@ class GenerationService:
             return await prepare(request, model, None)
         with taking_turns(tokenizer, self._threads, call.client, record) as lent:
             return await prepare(request, model, lent)
+
+    def _input(self, prepared: PreparedRequest) -> TokenizedInput:
+        """The prompt, or the source if there is one: a model with an encoder always has one."""
+        tokenizer = self._tokenizers[prepared.model]
+        return TokenizedInput(
+            tokens=len(prepared.source or prepared.prompt),
+            is_source=bool(prepared.source),
+            token_text=tokenizer.token_text if tokenizer else lambda _: "",
+        )
 
     async def _run(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -135,6 +136,23 @@ def test_models_that_a_request_may_load_are_listed(
         assert (await client.get("/v1/models/b")).status_code == 404
         await router.generate(model="a")
         assert (await client.get("/v1/models/a")).json()["max_model_len"] > 0
+
+    http(scenario, settings=settings)
+
+
+def test_the_first_stream_of_a_model_on_demand_has_the_texts_of_its_tokens(
+    http: Callable[..., None], settings: dict[str, Any]
+) -> None:
+    async def scenario(client: httpx.AsyncClient, *_: Any) -> None:
+        asked = {"model": "a", "prompt": "hello", "logprobs": 1, "stream": True}
+        answer = await client.post("/v1/completions", json=asked)
+        events = [line for line in answer.text.splitlines() if line.startswith("data: {")]
+        choices = [json.loads(event.removeprefix("data: "))["choices"][0] for event in events]
+        assert "".join(choice["text"] for choice in choices)
+        for choice in choices:
+            if choice["logprobs"]:
+                assert "".join(choice["logprobs"]["tokens"]) == choice["text"]
+                assert all(choice["logprobs"]["tokens"])
 
     http(scenario, settings=settings)
 

@@ -85,7 +85,6 @@ class Answer:
         id: Id of the answer.
         model: Name of the model.
         is_chat: Whether it is a chat completion.
-        token_text: The text of a token, for log-probabilities.
         scores_prompt: See `OpenAIRequest`.
         usage: Numbers of tokens so far.
         fingerprint: Revision of the model, as far as a generation has ended.
@@ -95,7 +94,6 @@ class Answer:
     id: str
     model: str
     is_chat: bool
-    token_text: TokenText
     scores_prompt: bool = False
     usage: Usage = field(default_factory=Usage)
     fingerprint: str = ""
@@ -104,25 +102,32 @@ class Answer:
     _characters: dict[int, int] = field(default_factory=dict)
     # Calls of tools in each choice so far.
     _calls: dict[int, int] = field(default_factory=dict)
+    # The texts of tokens, for each prompt.
+    _token_texts: dict[int, TokenText] = field(default_factory=dict)
 
     def whole(self, generations: Sequence[Generation]) -> dict[str, Any]:
         """The answer in one piece: the sequences of all prompts, in order."""
         choices: list[dict[str, Any]] = []
-        for generation in generations:
+        for prompt, generation in enumerate(generations):
             self.ended(generation.completion)
+            token_text = self._token_texts[prompt]
             for sequence in generation.sequences:
                 index = len(choices)
                 if self.is_chat:
-                    choice = self._chat_choice(index, sequence)
+                    choice = self._chat_choice(index, sequence, token_text)
                 else:
                     logprobs = [*generation.prompt_logprobs, *sequence.logprobs]
                     # Its tokens begin with the prompt's.
                     first = sequence.token_ids[0] if self.scores_prompt else None
-                    choice = self._text_choice(index, sequence.text, logprobs, first)
+                    choice = self._text_choice(index, sequence.text, logprobs, token_text, first)
                 reason = self._finish_reason(index, sequence.end.finish_reason)
                 choices.append(choice | {"finish_reason": reason})
         kind = "chat.completion" if self.is_chat else "text_completion"
         return self._body(kind, choices) | {"usage": self.usage.body()}
+
+    def read(self, prompt: int, given: TokenizedInput) -> None:
+        """Takes one of the prompts, whose generation begins."""
+        self._token_texts[prompt] = given.token_text
 
     def ended(self, completion: Completion) -> None:
         """Notes what is known at the end of a generation."""
@@ -134,20 +139,24 @@ class Answer:
         choice = {"index": index, "delta": {"role": "assistant", "content": ""}}
         return self._piece([choice | {"logprobs": None, "finish_reason": None}])
 
-    def prompt(self, index: int, delta: Delta, logprobs: Sequence[TokenLogprobs]) -> dict[str, Any]:
-        """The piece of a choice that has the prompt and its log-probabilities."""
-        choice = self._text_choice(index, delta.text, logprobs, delta.token_ids[0])
+    def prompt(
+        self, prompt: int, index: int, delta: Delta, logprobs: Sequence[TokenLogprobs]
+    ) -> dict[str, Any]:
+        """The piece of a choice that has its prompt and the log-probabilities of that."""
+        token_text = self._token_texts[prompt]
+        choice = self._text_choice(index, delta.text, logprobs, token_text, delta.token_ids[0])
         return self._piece([choice | {"finish_reason": None}])
 
-    def pieces(self, index: int, delta: Delta) -> Iterator[dict[str, Any]]:
-        """The pieces of a choice for a piece of its sequence."""
+    def pieces(self, prompt: int, index: int, delta: Delta) -> Iterator[dict[str, Any]]:
+        """The pieces of a prompt's choice for a piece of its sequence."""
+        token_text = self._token_texts[prompt]
         if not self.is_chat:
             if delta.text or delta.logprobs:
-                choice = self._text_choice(index, delta.text, delta.logprobs)
+                choice = self._text_choice(index, delta.text, delta.logprobs, token_text)
                 yield self._piece([choice | {"finish_reason": None}])
             return
         self.usage.reasoning += delta.reasoning_tokens
-        logprobs = self._chat_logprobs(delta.logprobs)
+        logprobs = _chat_logprobs(delta.logprobs, token_text)
         deltas = [each for part in delta.parts for each in self._deltas(index, part)]
         if logprobs and not deltas:
             deltas = [{"content": ""}]
@@ -184,7 +193,12 @@ class Answer:
         return "tool_calls" if told == "stop" and self._calls.get(index) else told
 
     def _text_choice(
-        self, index: int, text: str, logprobs: Sequence[TokenLogprobs], first: int | None = None
+        self,
+        index: int,
+        text: str,
+        logprobs: Sequence[TokenLogprobs],
+        token_text: TokenText,
+        first: int | None = None,
     ) -> dict[str, Any]:
         """A choice of a completion, or a piece of one.
 
@@ -192,15 +206,18 @@ class Answer:
             index: Number of the choice.
             text: Its text.
             logprobs: Log-probabilities of its tokens; empty if there are none.
+            token_text: The texts of its tokens.
             first: The first token of a prompt, which has no log-probability; None without a prompt.
         """
         offset = self._characters.get(index, 0)
         self._characters[index] = offset + len(text)
         has_logprobs = logprobs or first is not None
-        told = self._listed_logprobs(logprobs, offset, first) if has_logprobs else None
+        told = _listed_logprobs(logprobs, token_text, offset, first) if has_logprobs else None
         return {"index": index, "text": text, "logprobs": told}
 
-    def _chat_choice(self, index: int, sequence: GeneratedSequence) -> dict[str, Any]:
+    def _chat_choice(
+        self, index: int, sequence: GeneratedSequence, token_text: TokenText
+    ) -> dict[str, Any]:
         self.usage.reasoning += sequence.reasoning_tokens
         parts = sequence.parts
         text = "".join(part.text for part in parts if isinstance(part, TextPart))
@@ -221,7 +238,7 @@ class Answer:
                 }
                 for call in calls
             ]
-        logprobs = self._chat_logprobs(sequence.logprobs)
+        logprobs = _chat_logprobs(sequence.logprobs, token_text)
         return {"index": index, "message": message, "logprobs": logprobs}
 
     def _deltas(self, index: int, part: MessagePart) -> list[dict[str, Any]]:
@@ -238,44 +255,6 @@ class Answer:
                 rest = {"index": number, "function": {"arguments": part.arguments}}
                 return [{"tool_calls": [begun]}, {"tool_calls": [rest]}]
 
-    def _chat_logprobs(self, logprobs: Sequence[TokenLogprobs]) -> dict[str, Any] | None:
-        if not logprobs:
-            return None
-        content = [
-            self._token(token.token_id, token.logprob)
-            | {"top_logprobs": [self._token(*each) for each in token.top]}
-            for token in logprobs
-        ]
-        return {"content": content, "refusal": None}
-
-    def _token(self, token_id: int, logprob: float) -> dict[str, Any]:
-        text = self.token_text(token_id)
-        return {"token": text, "logprob": _finite(logprob), "bytes": list(text.encode())}
-
-    def _listed_logprobs(
-        self, logprobs: Sequence[TokenLogprobs], offset: int, first: int | None
-    ) -> dict[str, Any]:
-        """Log-probabilities as lists, the form of completions."""
-        unknown = [] if first is None else [None]
-        token_ids = [] if first is None else [first]
-        texts = [self.token_text(each) for each in [*token_ids, *(e.token_id for e in logprobs)]]
-        return {
-            "tokens": texts,
-            "token_logprobs": [*unknown, *(_finite(each.logprob) for each in logprobs)],
-            "top_logprobs": [*unknown, *(self._by_text(each) for each in logprobs)],
-            "text_offset": list(itertools.accumulate(map(len, texts[:-1]), initial=offset)),
-        }
-
-    def _by_text(self, token: TokenLogprobs) -> dict[str, float]:
-        """Log-probabilities by text, of the likeliest tokens and of the token itself.
-
-        Of tokens with equal texts, the likeliest counts.
-        """
-        found: dict[str, float] = {}
-        for token_id, logprob in (*token.top, (token.token_id, token.logprob)):
-            found.setdefault(self.token_text(token_id), _finite(logprob))
-        return found
-
 
 def call_id() -> str:
     """A new id for a call of a tool."""
@@ -285,3 +264,47 @@ def call_id() -> str:
 def _finite(logprob: float) -> float:
     """A log-probability that JSON can have."""
     return max(logprob, -9999.0)
+
+
+def _chat_logprobs(
+    logprobs: Sequence[TokenLogprobs], token_text: TokenText
+) -> dict[str, Any] | None:
+    """Log-probabilities in the form of chat completions; None if there are none."""
+    if not logprobs:
+        return None
+
+    def of(token_id: int, logprob: float) -> dict[str, Any]:
+        text = token_text(token_id)
+        return {"token": text, "logprob": _finite(logprob), "bytes": list(text.encode())}
+
+    content = [
+        of(token.token_id, token.logprob) | {"top_logprobs": [of(*each) for each in token.top]}
+        for token in logprobs
+    ]
+    return {"content": content, "refusal": None}
+
+
+def _listed_logprobs(
+    logprobs: Sequence[TokenLogprobs], token_text: TokenText, offset: int, first: int | None
+) -> dict[str, Any]:
+    """Log-probabilities as lists, the form of completions."""
+    unknown = [] if first is None else [None]
+    token_ids = [] if first is None else [first]
+    texts = [token_text(each) for each in [*token_ids, *(each.token_id for each in logprobs)]]
+    return {
+        "tokens": texts,
+        "token_logprobs": [*unknown, *(_finite(each.logprob) for each in logprobs)],
+        "top_logprobs": [*unknown, *(_by_text(each, token_text) for each in logprobs)],
+        "text_offset": list(itertools.accumulate(map(len, texts[:-1]), initial=offset)),
+    }
+
+
+def _by_text(token: TokenLogprobs, token_text: TokenText) -> dict[str, float]:
+    """Log-probabilities by text, of the likeliest tokens and of the token itself.
+
+    Of tokens with equal texts, the likeliest counts.
+    """
+    found: dict[str, float] = {}
+    for token_id, logprob in (*token.top, (token.token_id, token.logprob)):
+        found.setdefault(token_text(token_id), _finite(logprob))
+    return found

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -61,8 +62,9 @@ class Generations:
         if asked.streams:
             pieces = self._pieces(asked, self._begin(asked, call), call)
             return await while_connected(request, event_stream(pieces))
-        generations = await while_connected(request, self._whole(asked, call))
-        return JSONResponse(self._begin(asked, call).whole(generations))
+        answer = self._begin(asked, call)
+        generations = await while_connected(request, self._whole(asked, answer, call))
+        return JSONResponse(answer.whole(generations))
 
     def _begin(self, asked: OpenAIRequest, call: Call) -> Answer:
         model, kind = asked.requests[0].model, "chatcmpl" if asked.is_chat else "cmpl"
@@ -70,7 +72,6 @@ class Generations:
             id=f"{kind}-{call.request_id}",
             model=model,
             is_chat=asked.is_chat,
-            token_text=self._core.models.token_text(model),
             scores_prompt=asked.scores_prompt,
         )
 
@@ -78,16 +79,16 @@ class Generations:
         self,
         asked: OpenAIRequest,
         call: Call,
-        on_input: Callable[[TokenizedInput], None] = lambda _: None,
+        on_input: Callable[[int, TokenizedInput], None],
     ) -> list[Events]:
-        """The events of each prompt's generation."""
+        """The events of each prompt's generation, and each prompt by its number as it is read."""
         several = len(asked.requests) > 1
         return [
             self._core.generation.generate(
                 each,
                 # Runs need ids of their own.
                 replace(call, request_id=f"{call.request_id}-{index}") if several else call,
-                on_input,
+                partial(on_input, index),
             )
             for index, each in enumerate(asked.requests)
         ]
@@ -100,7 +101,9 @@ class Generations:
             raise InvalidRequestError.of("prompt", f"{rule}, got {prompts}")
         return self._gate.further(call, prompts - 1)
 
-    async def _whole(self, asked: OpenAIRequest, call: Call) -> Sequence[Generation]:
+    async def _whole(
+        self, asked: OpenAIRequest, answer: Answer, call: Call
+    ) -> Sequence[Generation]:
         """Generates all sequences."""
 
         async def one(events: Events) -> Generation:
@@ -110,7 +113,8 @@ class Generations:
         with asked.fields.callers_words(), self._admitted(asked, call):
             try:
                 async with asyncio.TaskGroup() as group:
-                    tasks = [group.create_task(one(each)) for each in self._events(asked, call)]
+                    every = self._events(asked, call, answer.read)
+                    tasks = [group.create_task(one(each)) for each in every]
             except ExceptionGroup as errors:
                 # The first is the cause; the others are at most more of the same.
                 raise errors.exceptions[0] from None
@@ -129,8 +133,12 @@ class Generations:
                 return piece
             return piece | {"usage": so_far.body() if asked.counts_along else None}
 
+        def read(prompt: int, given: TokenizedInput) -> None:
+            so_far.add_input(given)
+            answer.read(prompt, given)
+
         with asked.fields.callers_words(), self._admitted(asked, call):
-            every = self._events(asked, call, so_far.add_input)
+            every = self._events(asked, call, read)
             async with contextlib.aclosing(merged(every)) as events:
                 async for prompt, event in events:
                     match event:
@@ -146,9 +154,9 @@ class Generations:
                             so_far.reasoning += event.reasoning_tokens
                             if is_first and asked.scores_prompt:
                                 known = prompt_logprobs[prompt]
-                                yield with_usage(answer.prompt(index, event, known))
+                                yield with_usage(answer.prompt(prompt, index, event, known))
                                 continue
-                            for piece in answer.pieces(index, event):
+                            for piece in answer.pieces(prompt, index, event):
                                 yield with_usage(piece)
                         case Completed():
                             answer.ended(event.completion)
