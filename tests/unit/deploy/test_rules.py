@@ -106,6 +106,8 @@ def test_an_alert_has_a_page(name: str) -> None:
     assert page.startswith(f"# {name}\n")
     headings = re.findall(r"^## (.+)$", page, flags=re.M)
     assert headings == ["What it means", "What users notice", "Find the cause", "What to do"]
+    index = (RUNBOOKS / "README.md").read_text(encoding="utf-8")
+    assert f"| [{name}]({name}.md) | {alert['labels']['severity']} |" in index
 
 
 def test_every_page_is_of_an_alert() -> None:
