@@ -12,6 +12,7 @@ from harness.tight import Case
 from harness.waiting import TIMEOUT, wait_until
 from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.decoding.prefill import SHORT_PIECE
+from shaperouter_service.generation.run_events import NewTokens
 from shaperouter_service.graphs.graph import FEWEST_STEPS
 from shaperouter_service.routing.prefixes import BLOCK, block_keys
 from shaperouter_service.routing.signatures import GraphKind
@@ -155,6 +156,18 @@ def test_a_prompt_that_was_read_before_is_copied_but_for_its_last_block(on: Benc
     assert _run(on, prompt).run.cached_prompt_tokens == 0
     assert _run(on, prompt).run.cached_prompt_tokens == 3 * BLOCK
     assert _run(on, prompt[: 2 * BLOCK + 1]).run.cached_prompt_tokens == 2 * BLOCK
+
+
+def test_only_the_first_tokens_of_a_worker_tell_what_it_read(on: Bench) -> None:
+    prompt = _prompt(14, 3 * BLOCK + 5)
+    whole = _run(on, prompt, max_new_tokens=24)
+    rest = _run(on, prompt, max_new_tokens=24, generated_token_ids=whole.token_ids[:12])
+    for run in (whole, rest):
+        first, *others = [each for each in run.seen if isinstance(each, NewTokens)]
+        assert first.input_usage == run.run.input_usage
+        assert {each.input_usage for each in others} <= {None}
+    assert rest.run.input_usage.cached_prompt_tokens > 0
+    assert rest.run.input_usage.padded_prompt_tokens > 0
 
 
 def test_the_last_token_is_read_in_any_case(on: Bench) -> None:

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from shaperouter_service.generation.run_events import NewTokens, TokenLogprobs
+from shaperouter_service.generation.run_events import InputUsage, NewTokens, TokenLogprobs
 from shaperouter_service.worker import token_coalescer
 from shaperouter_service.worker.token_coalescer import TokenCoalescer
 
@@ -36,6 +36,27 @@ def test_the_first_tokens_are_sent_at_once_and_later_ones_after_the_interval() -
     sent = [ids(coalescer.add(new(token))) for token in range(8)]
     assert sent == [[0], [], [], [1, 2, 3], [], [], [4, 5, 6], []]
     assert ids(coalescer.flush()) == [7]
+
+
+def test_what_was_read_is_sent_once_with_the_first_tokens() -> None:
+    coalescer = TokenCoalescer(1000)
+    usage = InputUsage(cached_prompt_tokens=32, padded_prompt_tokens=16)
+    first = coalescer.add(NewTokens([1], input_usage=usage))
+    assert first is not None
+    assert first.input_usage == usage
+    coalescer.add(new(2))
+    rest = coalescer.flush()
+    assert rest is not None
+    assert rest.input_usage is None
+
+
+def test_what_was_read_is_kept_until_there_are_tokens() -> None:
+    coalescer = TokenCoalescer(0)
+    usage = InputUsage(padded_source_tokens=24)
+    assert coalescer.add(NewTokens([], input_usage=usage)) is None
+    first = coalescer.add(new(1))
+    assert first is not None
+    assert first.input_usage == usage
 
 
 def test_flush_returns_the_rest_once() -> None:

@@ -14,9 +14,13 @@ class Events:
     """Makes the events of scripts."""
 
     @staticmethod
-    def tokens(*token_ids: int) -> worker_pb2.RunResponse:
-        """New tokens."""
-        return worker_pb2.RunResponse(tokens=worker_pb2.RunTokens(token_ids=token_ids))
+    def tokens(
+        *token_ids: int, input_usage: worker_pb2.InputUsage | None = None
+    ) -> worker_pb2.RunResponse:
+        """New tokens; the first ones of a run also tell what was read."""
+        return worker_pb2.RunResponse(
+            tokens=worker_pb2.RunTokens(token_ids=token_ids, input_usage=input_usage)
+        )
 
     @staticmethod
     def scores(*token_ids: int) -> worker_pb2.RunResponse:

@@ -68,6 +68,18 @@ def test_stop_strings_end_hypotheses_as_in_the_reference(
     assert stream.result.sequences == whole.sequences
 
 
+def test_a_stopped_text_counts_its_prompt_as_a_whole_one_does(demo_client: Client) -> None:
+    prompt = "TensorFlow is a library for numbers. " * 8
+    options = {"max_new_tokens": 24, "do_sample": False}
+    # What a request read is cached after its end.
+    wait_until(lambda: demo_client.generate(prompt, **options).usage.cached_prompt_tokens)
+    whole = demo_client.generate(prompt, **options)
+    stopped = demo_client.generate(prompt, stop=[whole.text[8:12]], **options)
+    assert stopped.finish_reason is FinishReason.STOP
+    for name in ("cached_prompt_tokens", "padded_prompt_tokens", "padded_source_tokens"):
+        assert getattr(stopped.usage, name) == getattr(whole.usage, name)
+
+
 def test_a_worker_killed_in_mid_stream_is_restarted_and_costs_a_pause(
     demo: Service, demo_client: Client
 ) -> None:

@@ -234,12 +234,24 @@ class Isolated(_message.Message):
     def __init__(self) -> None: ...
 
 class RunTokens(_message.Message):
-    __slots__ = ("token_ids", "logprobs")
+    __slots__ = ("token_ids", "logprobs", "input_usage")
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    INPUT_USAGE_FIELD_NUMBER: _ClassVar[int]
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     logprobs: _containers.RepeatedCompositeFieldContainer[_generation_pb2.TokenLogprobs]
-    def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[_Union[_generation_pb2.TokenLogprobs, _Mapping]]] = ...) -> None: ...
+    input_usage: InputUsage
+    def __init__(self, token_ids: _Optional[_Iterable[int]] = ..., logprobs: _Optional[_Iterable[_Union[_generation_pb2.TokenLogprobs, _Mapping]]] = ..., input_usage: _Optional[_Union[InputUsage, _Mapping]] = ...) -> None: ...
+
+class InputUsage(_message.Message):
+    __slots__ = ("padded_prompt_tokens", "padded_source_tokens", "cached_prompt_tokens")
+    PADDED_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PADDED_SOURCE_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CACHED_PROMPT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    padded_prompt_tokens: int
+    padded_source_tokens: int
+    cached_prompt_tokens: int
+    def __init__(self, padded_prompt_tokens: _Optional[int] = ..., padded_source_tokens: _Optional[int] = ..., cached_prompt_tokens: _Optional[int] = ...) -> None: ...
 
 class Hypothesis(_message.Message):
     __slots__ = ("token_ids", "finish_reason", "score", "logprobs")

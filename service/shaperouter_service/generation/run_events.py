@@ -43,12 +43,35 @@ class TokenLogprobs:
     top: Sequence[tuple[int, float]] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputUsage:
+    """How much of a run's prompt and source a worker read, and how much it had cached.
+
+    Attributes:
+        cached_prompt_tokens: Tokens of the prompt that the worker had kept and did not read.
+        padded_prompt_tokens: Tokens that the prefill graph computed, including padding.
+        padded_source_tokens: Positions that the encode graph computed, including padding.
+    """
+
+    cached_prompt_tokens: int = 0
+    padded_prompt_tokens: int = 0
+    padded_source_tokens: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class NewTokens:
-    """The run has new tokens; `logprobs` is empty or has one entry for each."""
+    """The run has new tokens.
+
+    Attributes:
+        token_ids: The tokens.
+        logprobs: Empty, or one entry for each.
+        input_usage: What the worker read before the first tokens; None with later ones, and if the
+            worker is of a version that does not say.
+    """
 
     token_ids: Sequence[int]
     logprobs: Sequence[TokenLogprobs] = ()
+    input_usage: InputUsage | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +165,7 @@ class RunCompletion:
     Attributes:
         finish_reason: Why the run ended. With beam search, why the best hypothesis ended.
         timings: Durations of its phases.
-        cached_prompt_tokens: Tokens of the prompt that the worker had kept and did not read.
-        padded_prompt_tokens: Tokens that the prefill graph computed, including padding.
-        padded_source_tokens: Positions that the encode graph computed, including padding.
+        input_usage: What the worker read.
         graphs: The graphs that served it.
         hypotheses: Results of beam search, from best to worst.
         no_speech_probability: Probability that nobody speaks; None unless requested.
@@ -153,9 +174,7 @@ class RunCompletion:
 
     finish_reason: FinishReason
     timings: RunTimings = RunTimings()
-    cached_prompt_tokens: int = 0
-    padded_prompt_tokens: int = 0
-    padded_source_tokens: int = 0
+    input_usage: InputUsage = InputUsage()
     graphs: Sequence[GraphUse] = ()
     hypotheses: Sequence[Hypothesis] = ()
     no_speech_probability: float | None = None

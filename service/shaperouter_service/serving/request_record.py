@@ -12,7 +12,7 @@ from typing import Any, Self
 import structlog
 
 from shaperouter_service.errors import Code, ServiceError, shortened
-from shaperouter_service.generation.run_events import GraphUse, RunTimings
+from shaperouter_service.generation.run_events import GraphUse, InputUsage, RunTimings
 from shaperouter_service.inference.calls import CallTimings
 from shaperouter_service.routing.choice import Decision, WorkerOption
 from shaperouter_service.routing.deployments import REVISION_DIGITS
@@ -230,6 +230,10 @@ class RequestRecord:
         """Records that a sequence waits for a compilation from now on."""
         self._progress[sequence].stalls()
         self._span.event("stall")
+
+    def input_read(self, usage: InputUsage, sequence: int = 0) -> None:
+        """Records what a worker read for a sequence before its first tokens there."""
+        self._progress[sequence].input_usage = usage
 
     def tokens(self, count: int, sequence: int = 0) -> None:
         """Records new tokens of a sequence."""

@@ -1,13 +1,20 @@
-"""Times of a sequence's tokens and stalls, as the router sees them."""
+"""Times of a sequence's tokens and stalls, and what was read for it, as the router sees them."""
 
 import time
 
+from shaperouter_service.generation.run_events import InputUsage
+
 
 class SequenceProgress:
-    """The progress of one sequence, in seconds on the monotonic clock."""
+    """The progress of one sequence; times are in seconds on the monotonic clock.
+
+    Attributes:
+        input_usage: What the worker of its newest tokens read for it, as far as the worker said.
+    """
 
     def __init__(self) -> None:
         """Starts before the first token."""
+        self.input_usage = InputUsage()
         self._first_token: float | None = None
         self._newest_token = 0.0
         self._stalled_since: float | None = None

@@ -26,9 +26,11 @@ def new_tokens(run: Run, state: State, logprobs: Logprobs) -> NewTokens:
     """
     known = len(run.token_ids) + run.generated
     token_ids = state.tokens[run.row, 0, known : state.lengths[run.row]].tolist()
+    input_usage = None if run.begun else run.input_usage
     if run.logprobs is None:
-        return NewTokens(token_ids)
-    return NewTokens(token_ids, _of_tokens(run, token_ids, logprobs, top=run.logprobs))
+        return NewTokens(token_ids, input_usage=input_usage)
+    found = _of_tokens(run, token_ids, logprobs, top=run.logprobs)
+    return NewTokens(token_ids, found, input_usage)
 
 
 def prompt_logprobs(run: Run, piece: Piece) -> PromptLogprobs | None:

@@ -11,6 +11,7 @@ from shaperouter_service.generation.run_events import (
     FinishReason,
     GraphUse,
     Hypothesis,
+    InputUsage,
     Isolated,
     NewTokens,
     PromptLogprobs,
@@ -216,6 +217,15 @@ class Run:
     def begun(self) -> bool:
         """Whether it has had a token on this worker."""
         return self.generated > len(self.generated_token_ids)
+
+    @property
+    def input_usage(self) -> InputUsage:
+        """What this worker has read for it."""
+        return InputUsage(
+            cached_prompt_tokens=self.cached_prompt_tokens,
+            padded_prompt_tokens=self.padded_prompt_tokens,
+            padded_source_tokens=self.padded_source_tokens,
+        )
 
     @property
     def stalled_on(self) -> Signature | None:

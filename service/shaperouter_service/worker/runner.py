@@ -172,9 +172,7 @@ async def _completion(request: RunRequest, run: Run, end: Ended) -> RunCompletio
     return RunCompletion(
         finish_reason=end.reason,
         timings=run.timings.durations(),
-        cached_prompt_tokens=run.cached_prompt_tokens,
-        padded_prompt_tokens=run.padded_prompt_tokens,
-        padded_source_tokens=run.padded_source_tokens,
+        input_usage=run.input_usage,
         graphs=list(run.uses.values()),
         hypotheses=end.hypotheses,
         no_speech_probability=end.no_speech,

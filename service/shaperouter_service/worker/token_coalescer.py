@@ -2,7 +2,7 @@
 
 import time
 
-from shaperouter_service.generation.run_events import NewTokens, TokenLogprobs
+from shaperouter_service.generation.run_events import InputUsage, NewTokens, TokenLogprobs
 
 
 class TokenCoalescer:
@@ -18,6 +18,7 @@ class TokenCoalescer:
         self._sent_at: float | None = None
         self._token_ids: list[int] = []
         self._logprobs: list[TokenLogprobs] = []
+        self._input_usage: InputUsage | None = None
 
     def add(self, new: NewTokens) -> NewTokens | None:
         """Takes new tokens and returns what to send now.
@@ -26,6 +27,7 @@ class TokenCoalescer:
         """
         self._token_ids += new.token_ids
         self._logprobs += new.logprobs
+        self._input_usage = new.input_usage or self._input_usage
         if self._sent_at is not None and time.monotonic() < self._sent_at + self._interval:
             return None
         return self.flush()
@@ -34,7 +36,7 @@ class TokenCoalescer:
         """Returns the tokens held back, or None."""
         if not self._token_ids:
             return None
-        tokens = NewTokens(self._token_ids, self._logprobs)
-        self._token_ids, self._logprobs = [], []
+        tokens = NewTokens(self._token_ids, self._logprobs, self._input_usage)
+        self._token_ids, self._logprobs, self._input_usage = [], [], None
         self._sent_at = time.monotonic()
         return tokens

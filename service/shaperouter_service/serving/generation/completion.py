@@ -45,7 +45,7 @@ def completion_of(
         timings: See `longest_timings`.
         graphs: See `graph_uses`.
     """
-    accounts = [end.account for end in ends]
+    inputs = [end.account.input_usage for end in ends]
     return Completed(
         sequences=[sequence for end in ends for sequence in end.sequences],
         completion=Completion(
@@ -55,10 +55,10 @@ def completion_of(
             seed=prepared.options["seed"],
             usage=Usage(
                 prompt_tokens=len(prepared.prompt),
-                cached_prompt_tokens=min(account.cached_prompt_tokens for account in accounts),
-                padded_prompt_tokens=max(account.padded_prompt_tokens for account in accounts),
+                cached_prompt_tokens=min(each.cached_prompt_tokens for each in inputs),
+                padded_prompt_tokens=max(each.padded_prompt_tokens for each in inputs),
                 source_tokens=len(prepared.source),
-                padded_source_tokens=max(account.padded_source_tokens for account in accounts),
+                padded_source_tokens=max(each.padded_source_tokens for each in inputs),
                 generated_tokens=record.generated_tokens,
             ),
             timings=Timings(

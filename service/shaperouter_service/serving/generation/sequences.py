@@ -192,7 +192,9 @@ async def run_events(
                     yield event
                 case PromptLogprobs():
                     yield event
-                case NewTokens(token_ids, logprobs):
+                case NewTokens(token_ids, logprobs, input_usage):
+                    if input_usage is not None:
+                        record.input_read(input_usage, growing.sequence)
                     delta = growing.write(token_ids, logprobs)
                     record.tokens(len(delta.token_ids), growing.sequence)
                     if growing.stopped:
@@ -249,4 +251,5 @@ def _account_of_stopped(record: RequestRecord, sequence: int) -> RunCompletion:
         timings=RunTimings(
             stall_seconds=progress.stall_seconds, decode_seconds=progress.decode_seconds
         ),
+        input_usage=progress.input_usage,
     )

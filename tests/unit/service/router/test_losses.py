@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +12,7 @@ from harness import fake_worker
 from harness.holding import TOKENS, busy, hold_after, resumed
 from harness.logs import capture_logs
 from harness.router import deltas, read_events
-from shaperouter.v1 import generation_pb2
+from shaperouter.v1 import generation_pb2, worker_pb2
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
@@ -292,6 +292,30 @@ def test_the_metrics_and_the_log_tell_of_a_run_that_went_on(play: Play) -> None:
 
     with capture_logs() as lines:
         play(scenario, workers=2)
+
+
+def test_a_stopped_run_counts_what_its_last_worker_read(
+    play: Play, encode: Callable[[str], Sequence[int]]
+) -> None:
+    async def scenario(router: Router, *workers: FakeWorker) -> None:
+        for cached, worker in enumerate(workers, start=1):
+            read = worker_pb2.InputUsage(cached_prompt_tokens=cached)
+            worker.script = [
+                worker.tokens(*encode("an "), input_usage=read),
+                worker.hold,
+                worker.tokens(*encode("end"), input_usage=read),
+                worker.hold,
+            ]
+        call = router.stream(options=options(stop=["end"]))
+        await call.read()
+        lost, (other,) = busy(*workers)
+        other.released.set()
+        await lost.kill()
+        _, end = await read_events(call)
+        assert end.completion.worker == other.name
+        assert workers[end.completion.usage.cached_prompt_tokens - 1] is other
+
+    play(scenario, workers=2)
 
 
 def test_slots_of_a_lost_worker_are_not_shown(play: Play, until: Until) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from shaperouter.v1 import generation_pb2
+from shaperouter.v1 import generation_pb2, worker_pb2
 
 if TYPE_CHECKING:
     from conftest import Talk
@@ -92,6 +92,20 @@ def test_without_tools_or_with_choice_none_nothing_is_a_call(talk: Any) -> None:
             message = await message_of(talk, **asked)
             assert (message["content"], message["finish_reason"]) == (CALL, "stop")
             assert talk.prompt == "user:hello|"
+
+    talk(scenario)
+
+
+def test_a_single_call_ends_the_answer_and_usage_says_what_was_cached(talk: Any) -> None:
+    async def scenario(talk: Talk) -> None:
+        talk.answers(CALL)
+        first = talk.worker.script[0]
+        assert isinstance(first, worker_pb2.RunResponse)
+        first.tokens.input_usage.cached_prompt_tokens = 32
+        asked = WITH_TOOLS | {"tool_choice": "required", "parallel_tool_calls": False}
+        body = (await talk.client.post(CHAT, json=asked)).json()
+        assert body["choices"][0]["finish_reason"] == "tool_calls"
+        assert body["usage"]["prompt_tokens_details"] == {"cached_tokens": 32}
 
     talk(scenario)
 

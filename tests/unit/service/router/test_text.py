@@ -87,6 +87,42 @@ def test_a_request_that_a_stop_string_ended_has_ended_well(
     play(scenario)
 
 
+def test_a_stopped_request_counts_what_its_worker_had_read(play: Play, encode: Encode) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        read = worker_pb2.InputUsage(
+            cached_prompt_tokens=32, padded_prompt_tokens=16, padded_source_tokens=24
+        )
+        worker.script = [
+            worker.tokens(*encode("an "), input_usage=read),
+            worker.tokens(*encode("end")),
+            worker.hold,
+        ]
+        usage = (await agreed(router, options=options(stop=["end"]))).completion.usage
+        assert usage.cached_prompt_tokens == 32
+        assert usage.padded_prompt_tokens == 16
+        assert usage.padded_source_tokens == 24
+
+    play(scenario)
+
+
+def test_sequences_count_what_was_read_whether_stopped_or_not(play: Play, encode: Encode) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        ended = worker.completion()
+        ended.completion.cached_prompt_tokens = 48
+        stopped = worker_pb2.InputUsage(cached_prompt_tokens=32, padded_prompt_tokens=64)
+        worker.script_of = lambda request: (
+            [worker.tokens(*encode("an end"), input_usage=stopped), worker.hold]
+            if request.request_id.endswith("/1")
+            else [worker.tokens(*encode("a start")), ended]
+        )
+        asked = options(do_sample=True, num_return_sequences=3, stop=["end"])
+        usage = (await agreed(router, options=asked)).completion.usage
+        # The smallest number of copied tokens, and the largest of computed ones.
+        assert (usage.cached_prompt_tokens, usage.padded_prompt_tokens) == (32, 64)
+
+    play(scenario)
+
+
 def test_what_may_begin_a_stop_string_is_held_back(play: Play, encode: Encode) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         worker.script = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -139,6 +139,21 @@ def test_generations_are_answered(play: Play, older: Older) -> None:
         assert end.completion.worker in {worker.name for worker in workers}
 
     play(scenario, workers=2)
+
+
+def test_a_stop_string_ends_a_generation(
+    play: Play, encode: Callable[[str], Sequence[int]], older: Older
+) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        read = worker_pb2.InputUsage(cached_prompt_tokens=32)
+        worker.script = [worker.tokens(*encode("an end"), input_usage=read), worker.hold]
+        stopping = generation_pb2.GenerationOptions(stop=["end"])
+        answer = await router.generate(options=stopping)
+        assert answer.sequences[0].finish_reason == generation_pb2.FINISH_REASON_STOP
+        # Workers of 0.1.0 say only at the end what they read.
+        assert answer.completion.usage.cached_prompt_tokens in (0, 32)
+
+    play(scenario)
 
 
 def test_a_generation_survives_its_worker(play: Play, older: Older) -> None:

@@ -18,6 +18,7 @@ from shaperouter_service.generation.run_events import (
     FinishReason,
     GraphUse,
     Hypothesis,
+    InputUsage,
     Isolated,
     NewTokens,
     PromptLogprobs,
@@ -244,6 +245,13 @@ USE = GraphUse(
         Isolated(),
         NewTokens((1,), LOGPROBS),
         NewTokens((1, 2)),
+        NewTokens((1,), input_usage=InputUsage()),
+        NewTokens(
+            (1,),
+            input_usage=InputUsage(
+                cached_prompt_tokens=1, padded_prompt_tokens=2, padded_source_tokens=3
+            ),
+        ),
         PromptLogprobs(LOGPROBS),
         RunCompletion(finish_reason=FinishReason.EOS, graphs=(), hypotheses=()),
         RunCompletion(
@@ -251,8 +259,9 @@ USE = GraphUse(
             timings=RunTimings(
                 queue_seconds=1.5, stall_seconds=2.5, prefill_seconds=3.5, decode_seconds=4.5
             ),
-            padded_prompt_tokens=1,
-            padded_source_tokens=2,
+            input_usage=InputUsage(
+                cached_prompt_tokens=1, padded_prompt_tokens=2, padded_source_tokens=3
+            ),
             graphs=(USE,),
             hypotheses=(
                 Hypothesis(
