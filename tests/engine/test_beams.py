@@ -8,9 +8,10 @@ import pytest
 import tensorflow as tf
 
 from harness.engine import CHECKPOINTS, Bench, Collected
-from shaperouter_service.decoding import Options
-from shaperouter_service.decoding.beams import _per_length
-from shaperouter_service.decoding.state import LOWEST
+from harness.kernels import compiled
+from shaperouter_service.decoding import Options, TranscriptRules
+from shaperouter_service.decoding.beams import BeamSearch, _per_length
+from shaperouter_service.decoding.state import LOWEST, Beams, State
 from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.generation.option import EarlyStopping
 from shaperouter_service.generation.run_events import FinishReason
@@ -70,6 +71,42 @@ def test_a_score_below_the_range_of_floats_is_better_than_none() -> None:
     options = Options.of(max_new_tokens=4000, num_beams=2, length_penalty=-10.0)
     scores = _per_length(tf.constant([[-1e6, LOWEST]]), tf.constant([[4000]]), options)
     np.testing.assert_array_equal(scores, [[np.finfo(np.float32).min, LOWEST]])
+
+
+def test_allowed_tokens_have_log_probabilities_and_others_the_lowest_score(is_native: bool) -> None:
+    logprobs = np.log([0.1, 0.2, 0.3, 0.4])
+    some, none = [LOWEST, *logprobs[1:]], [LOWEST] * 4
+    search = BeamSearch(tf.zeros([1, 3, 1], tf.uint8), is_native=is_native)
+    found = compiled(search._among_allowed)(tf.constant([[logprobs, some, none]], tf.float32))
+    expected = [logprobs, [LOWEST, *np.log([2 / 9, 3 / 9, 4 / 9])], none]
+    np.testing.assert_allclose(found[0], expected, rtol=1e-5)
+
+
+def test_a_hypothesis_of_a_transcript_without_an_allowed_token_is_dropped() -> None:
+    options = Options.of(
+        max_new_tokens=8,
+        num_beams=2,
+        # Nothing may follow the token 1.
+        biases=[((1, token), -math.inf) for token in range(4)],
+        transcript=TranscriptRules.of(),
+    )
+    state = State.empty(rows=1, beams=2, length=16, max_length=16, has_transcript=True)
+    state.begin(0, [0], 8)
+    # The hypothesis that ends in 1 is the better one.
+    state.tokens[0, :, 1] = [1, 2]
+    state.lengths[0], state.remaining[0] = 2, 7
+    assert isinstance(state.beams, Beams)
+    state.beams.scores[0] = [-1.0, -3.0]
+    search = BeamSearch(tf.zeros([1, 2, 1], tf.uint8), is_native=False)
+    # Not compiled, because XLA ranks NaNs by their sign, and those of x86 last.
+    after, _ = search.advance(
+        tf.math.log([[[0.1, 0.2, 0.3, 0.4]] * 2]),
+        *tf.nest.map_structure(tf.constant, (state, options)),
+        tf.constant([True]),
+    )
+    assert after.tokens[0, :, :3].numpy().tolist() == [[0, 2, 3], [0, 2, 2]]
+    np.testing.assert_allclose(after.beams.scores[0], -3 + np.log([0.4, 0.3]), rtol=1e-5)
+    assert after.remaining.numpy().tolist() == [6]
 
 
 def test_fewer_allowed_tokens_than_sequences_give_fewer_sequences(

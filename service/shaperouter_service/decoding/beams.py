@@ -68,7 +68,7 @@ class BeamSearch(Search):
         scores = self._processed(logprobs, state, options, constraints, active)
         if options.transcript:
             # Normalize over the allowed tokens: a transcript's rules often leave little mass.
-            scores = self._log_softmax(scores)
+            scores = self._among_allowed(scores)
         scores += before.scores[..., tf.newaxis]
         scores, flat, is_candidate = self._candidates(
             tf.where(used[..., tf.newaxis], scores, LOWEST), lengths, options, active
@@ -169,6 +169,12 @@ class BeamSearch(Search):
 
     def _log_softmax(self, scores: tf.Tensor) -> tf.Tensor:
         return Softmax.of(scores, is_native=self.is_native).logprobs(scores)
+
+    def _among_allowed(self, scores: tf.Tensor) -> tf.Tensor:
+        """Log-probabilities [R, B, V] among the allowed tokens, all LOWEST if there are none."""
+        softmax = Softmax.of(scores, is_native=self.is_native)
+        # Without an allowed token they would be NaN, which some devices rank first.
+        return tf.where(softmax.largest > LOWEST, softmax.logprobs(scores), LOWEST)
 
     def _processed(
         self,
