@@ -237,11 +237,12 @@ def document() -> str:
     """docs/options.md."""
     intro = (
         "Names, meanings and defaults are those of Transformers' `generate`, and the options apply "
-        "in its order. A request that leaves an option out gets the checkpoint's default, from "
-        "the key of `generation_config.json` in the last column, or else the default below. "
-        "Options are inputs of a graph. Only `num_beams` and `prompt_logprobs` choose other "
-        "graphs, which may be compiled on first use. The comments of "
-        "[generation.proto](../protos/shaperouter/v1/generation.proto) have the details."
+        "in its order. Of tokens that are equally likely, `top_p` keeps all or none, while "
+        "Transformers may keep some, in no specified order. A request that leaves an option out "
+        "gets the checkpoint's default, from the key of `generation_config.json` in the last "
+        "column, or else the default below. Options are inputs of a graph. Only `num_beams` and "
+        "`prompt_logprobs` choose other graphs, which may be compiled on first use. The comments "
+        "of [generation.proto](../protos/shaperouter/v1/generation.proto) have the details."
     )
     lines = ["# Generation options", "", BEGIN, "", textwrap.fill(intro, WIDTH)]
     for group, options in groups():
