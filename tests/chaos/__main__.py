@@ -30,6 +30,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from chaos.callers import CALLERS
 from chaos.campaign import Campaign, Result
 from chaos.faults import ALL, CHANGES, Fault
 from chaos.growth import growth
@@ -59,6 +60,9 @@ def arguments() -> argparse.Namespace:
         action="store_true",
         help="change models, tokens and certificates only, and report what grows",
     )
+    parser.add_argument(
+        "--callers", type=int, default=CALLERS, help=f"number of callers (default: {CALLERS})"
+    )
     parser.add_argument("--schedule", type=Path, help="a file of a schedule, in place of a seed")
     parser.add_argument(
         "--trials", type=int, default=12, help="campaigns to shrink a failing one (default: 12)"
@@ -69,10 +73,10 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def campaign(schedule: Schedule) -> Result:
+def campaign(schedule: Schedule, callers: int) -> Result:
     """Runs a schedule against a fresh service."""
     shutil.rmtree(WORK / "service", ignore_errors=True)
-    return Campaign(schedule, WORK / "service", WORK, USAGE).run()
+    return Campaign(schedule, WORK / "service", WORK, USAGE, callers=callers).run()
 
 
 def main() -> int:
@@ -94,7 +98,7 @@ def main() -> int:
     console.print(
         f"seed {schedule.seed}: {len(schedule.faults)} faults in {schedule.seconds:.0f} s"
     )
-    result = campaign(schedule)
+    result = campaign(schedule, given.callers)
     show(result, console)
     # A process that was restarted has forgotten what it used.
     if not result.restarts and (table := growth(USAGE)) is not None:
@@ -105,7 +109,7 @@ def main() -> int:
         return 0
     shutil.copytree(WORK / "service" / "logs", WORK / "logs", dirs_exist_ok=True)
     console.print(f"failed with seed {schedule.seed}; logs and results are in {WORK}")
-    shortest = _shrunk(schedule, result, given.trials)
+    shortest = _shrunk(schedule, result, given.trials, given.callers)
     (WORK / "shrunk.json").write_text(shortest.to_json(), encoding="utf-8")
     console.print(f"the shortest schedule found that fails, also in {WORK / 'shrunk.json'}:")
     for fault in shortest.faults:
@@ -113,7 +117,7 @@ def main() -> int:
     return 1
 
 
-def _shrunk(schedule: Schedule, result: Result, trials: int) -> Schedule:
+def _shrunk(schedule: Schedule, result: Result, trials: int, callers: int) -> Schedule:
     """Shortens a failing schedule, and leaves out the faults after the first defect.
 
     Returns the schedule itself if no shorter one has failed within the trials.
@@ -124,7 +128,7 @@ def _shrunk(schedule: Schedule, result: Result, trials: int) -> Schedule:
     def fails(faults: Sequence[Fault]) -> bool:
         shorter = schedule.keeping(faults)
         console.print(f"trying {len(faults)} faults in {shorter.seconds:.0f} s")
-        return bool(campaign(shorter).defects)
+        return bool(campaign(shorter, callers).defects)
 
     left = shrink(before, fails, trials=trials)
     return schedule if left == before else schedule.keeping(left)

@@ -83,7 +83,9 @@ class Result:
 class Campaign:
     """One run of a schedule against a fresh service."""
 
-    def __init__(self, schedule: Schedule, work: Path, kept: Path, usage: Path) -> None:
+    def __init__(
+        self, schedule: Schedule, work: Path, kept: Path, usage: Path, *, callers: int = CALLERS
+    ) -> None:
         """Nothing runs yet.
 
         Args:
@@ -91,8 +93,10 @@ class Campaign:
             work: An empty directory.
             kept: Where models and compiled graphs are kept from campaign to campaign.
             usage: A file for samples of what the processes use while faults happen.
+            callers: Number of callers.
         """
         self._schedule, self._work, self._kept, self._usage = schedule, work, kept, usage
+        self._callers = callers
         lacks = lacking()
         able = [fault for fault in schedule.faults if fault.kind not in lacks]
         self._faults = able
@@ -176,7 +180,7 @@ class Campaign:
         self._begun = time.monotonic()
         callers = [
             Caller(stage, f"{self._schedule.seed}/{number}", stopping, self._note, self.clock)
-            for number in range(CALLERS)
+            for number in range(self._callers)
         ]
         for caller in callers:
             caller.start()
