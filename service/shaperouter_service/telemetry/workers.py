@@ -1,15 +1,13 @@
 """Metrics of graphs and lanes, from the snapshots of workers.
 
 The router of `serve` shows the metrics of its local workers, and a single worker shows its own. The
-counts of a snapshot are those of one process. They are summed over all processes so far, so that no
-counter falls when a worker is replaced.
+counters are sums over all processes so far; see `worker_counts`.
 """
 
-import copy
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import fields
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
@@ -19,16 +17,20 @@ from prometheus_client.core import (
     Metric,
 )
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 from shaperouter_service.routing.snapshots import (
-    GraphReport,
     GraphState,
-    Histogram,
     Snapshot,
     StartTimes,
     WorkerId,
     active_workers,
+)
+from shaperouter_service.telemetry.worker_counts import (
+    Counts,
+    GraphTotals,
+    Labels,
+    Totals,
+    WorkerCounts,
 )
 
 _START_PHASES = [field.name for field in fields(StartTimes)]
@@ -37,112 +39,6 @@ _SIGNATURE = ["model", "kind", "rows", "length", "beams"]
 
 # Cold graphs are not counted: every other signature of the ladders is cold.
 _STATES = [state for state in GraphState if state is not GraphState.COLD]
-
-
-@dataclass
-class _Counts:
-    """A histogram's counts, summed over processes."""
-
-    bounds: tuple[float, ...] = ()
-    counts: list[int] = field(default_factory=list)
-    sum: float = 0.0
-
-    def add(self, histogram: "Histogram | _Counts") -> None:
-        if not self.counts:
-            self.bounds = tuple(histogram.bounds)
-            self.counts = [0] * len(histogram.counts)
-        self.counts = [a + b for a, b in zip(self.counts, histogram.counts, strict=True)]
-        self.sum += histogram.sum
-
-    @property
-    def total(self) -> int:
-        return sum(self.counts)
-
-    def buckets(self) -> list[tuple[str, float]]:
-        accumulated = 0
-        buckets = []
-        for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
-            accumulated += count
-            buckets.append((_label(bound), float(accumulated)))
-        return buckets
-
-
-@dataclass
-class _GraphTotals:
-    """The counts of one signature, summed over processes."""
-
-    traces: int = 0
-    compiles: int = 0
-    loads: int = 0
-    failures: int = 0
-    compile_seconds: _Counts = field(default_factory=_Counts)
-    stall_seconds: _Counts = field(default_factory=_Counts)
-
-    def add(self, graph: GraphReport) -> None:
-        self.traces += graph.traces
-        self.compiles += graph.compiles
-        self.loads += graph.loads
-        self.failures += graph.failures
-        self.compile_seconds.add(graph.compile_seconds)
-        self.stall_seconds.add(graph.stall_seconds)
-
-
-def _has_history(graph: GraphReport) -> bool:
-    """Whether a graph has counts: one that failed may be refused when it is tried again."""
-    counts = graph.traces, graph.compiles, graph.loads, graph.failures
-    return any(counts) or any(graph.stall_seconds.counts)
-
-
-_Labels = tuple[str, ...]
-
-
-@dataclass
-class _Totals:
-    """The counts of all processes, summed, by labels."""
-
-    graphs: dict[_Labels, _GraphTotals] = field(default_factory=lambda: defaultdict(_GraphTotals))
-    device_seconds: dict[_Labels, _Counts] = field(default_factory=lambda: defaultdict(_Counts))
-    overhead_seconds: dict[_Labels, float] = field(default_factory=lambda: defaultdict(float))
-    padding: dict[_Labels, int] = field(default_factory=lambda: defaultdict(int))
-    padding_checks: dict[_Labels, int] = field(default_factory=lambda: defaultdict(int))
-    proposed: dict[_Labels, int] = field(default_factory=lambda: defaultdict(int))
-    accepted: dict[_Labels, int] = field(default_factory=lambda: defaultdict(int))
-    prefix_hits: dict[_Labels, int] = field(default_factory=lambda: defaultdict(int))
-    prefix_evictions: dict[_Labels, int] = field(default_factory=lambda: defaultdict(int))
-
-    def add(self, snapshot: Snapshot) -> None:
-        for graph in snapshot.graphs:
-            if graph.state is GraphState.COLD and not _has_history(graph):
-                continue
-            s = graph.signature
-            labels = (s.model, s.kind.value, str(s.rows), s.length_text, str(s.beams))
-            self.graphs[labels].add(graph)
-            self.device_seconds[*labels, snapshot.device].add(graph.device_seconds)
-            if graph.overhead_seconds is not None:
-                self.overhead_seconds[s.model, s.kind.value] += graph.overhead_seconds
-        for lane in snapshot.lanes:
-            self.padding[lane.model, "encode"] += lane.encode_padding_tokens
-            self.padding[lane.model, "prefill"] += lane.prefill_padding_tokens
-            self.padding[lane.model, "decode"] += lane.decode_padding_tokens
-            self.padding[lane.model, "align"] += lane.align_padding_tokens
-            self.padding[lane.model, "score"] += lane.score_padding_tokens
-            of_draft = lane.draft_proposed_tokens, lane.draft_accepted_tokens
-            self.proposed[lane.model, "draft"] += of_draft[0]
-            self.accepted[lane.model, "draft"] += of_draft[1]
-            self.proposed[lane.model, "ngram"] += lane.proposed_tokens - of_draft[0]
-            self.accepted[lane.model, "ngram"] += lane.accepted_tokens - of_draft[1]
-        for queue in snapshot.call_queues:
-            self.padding[queue.model, "call"] += queue.padding_elements
-            equal = queue.padding_checks - queue.padding_differences
-            self.padding_checks[queue.model, "equal"] += equal
-            self.padding_checks[queue.model, "different"] += queue.padding_differences
-        for kept in snapshot.prefixes:
-            self.prefix_hits[kept.model,] += kept.hit_tokens
-            self.prefix_evictions[kept.model,] += kept.evictions
-
-
-def _label(bound: float) -> str:
-    return str(floatToGoString(bound))  # type: ignore[no-untyped-call]  # it has no types
 
 
 class WorkerMetrics(Collector):
@@ -158,66 +54,46 @@ class WorkerMetrics(Collector):
         """
         self._signature_histograms = signature_histograms
         self._lock = threading.Lock()
-        # The newest snapshot of each process, and the counts of processes that were replaced.
-        self._newest: dict[WorkerId, Snapshot] = {}
-        self._ended = _Totals()
-        self._connected: set[WorkerId] = set()
+        self._counts = WorkerCounts()
         registry.register(self)
 
     def observe(self, snapshot: Snapshot) -> None:
         """Takes a worker's newest snapshot."""
         with self._lock:
-            worker = snapshot.worker_id
-            if worker not in self._newest:
-                self._end_predecessors(worker)
-            self._newest[worker] = snapshot
-            self._connected.add(worker)
-
-    def _end_predecessors(self, worker: WorkerId) -> None:
-        lost = [known for known in self._newest if known not in self._connected]
-        for known in lost:
-            if known.name == worker.name:
-                self._ended.add(self._newest.pop(known))
+            self._counts.observe(snapshot)
 
     def lose(self, worker: WorkerId) -> None:
         """Removes a lost worker from the gauges; its counts stay in the counters."""
         with self._lock:
-            self._connected.discard(worker)
+            self._counts.lose(worker)
 
     def describe(self) -> Iterable[Metric]:
         """Yields the metrics without values."""
-        return _collect(_Totals(), {}, _of_signatures)
+        return _collect(Totals(), {}, _of_signatures)
 
     def collect(self) -> Iterable[Metric]:
         """Yields the metrics."""
         with self._lock:
-            totals = copy.deepcopy(self._ended)
-            for snapshot in self._newest.values():
-                totals.add(snapshot)
-            connected = {
-                worker: snapshot
-                for worker, snapshot in self._newest.items()
-                if worker in self._connected
-            }
+            totals, connected = self._counts.totals(), self._counts.connected()
         labels = _of_signatures if self._signature_histograms else _of_kinds
         return _collect(totals, connected, labels)
 
 
-def _of_signatures(labels: _Labels) -> _Labels:
+def _of_signatures(labels: Labels) -> Labels:
     """Labels of a histogram for each signature."""
     return labels
 
 
-def _of_kinds(labels: _Labels) -> _Labels:
+def _of_kinds(labels: Labels) -> Labels:
     """Labels of a histogram for all signatures of a model and kind: no rows, length and beams."""
     model, kind, _, _, _, *others = labels
     return (model, kind, "", "", "", *others)
 
 
 def _collect(
-    totals: _Totals,
+    totals: Totals,
     connected: Mapping[WorkerId, Snapshot],
-    histogram_labels: Callable[[_Labels], _Labels],
+    histogram_labels: Callable[[Labels], Labels],
 ) -> Iterator[Metric]:
     yield from _graph_counters(totals.graphs)
     yield from _graph_histograms(totals, histogram_labels)
@@ -227,7 +103,7 @@ def _collect(
     yield _slots(connected[worker] for worker in active_workers(connected).values())
 
 
-def _graph_counters(totals: dict[_Labels, _GraphTotals]) -> Iterator[Metric]:
+def _graph_counters(totals: dict[Labels, GraphTotals]) -> Iterator[Metric]:
     traces = CounterMetricFamily(
         "shaperouter_graph_traces", "Times that a graph was traced.", labels=_SIGNATURE
     )
@@ -251,10 +127,10 @@ def _graph_counters(totals: dict[_Labels, _GraphTotals]) -> Iterator[Metric]:
 
 
 def _graph_histograms(
-    totals: _Totals, histogram_labels: Callable[[_Labels], _Labels]
+    totals: Totals, histogram_labels: Callable[[Labels], Labels]
 ) -> Iterator[Metric]:
     """The histograms of graphs; those that get the same labels are added up."""
-    histograms: list[tuple[str, str, list[str], Mapping[_Labels, _Counts]]] = [
+    histograms: list[tuple[str, str, list[str], Mapping[Labels, Counts]]] = [
         (
             "shaperouter_graph_compile_seconds",
             "Time that XLA took to compile a graph, in seconds; without tracing and loading.",
@@ -275,7 +151,7 @@ def _graph_histograms(
         ),
     ]
     for name, help_text, names, found in histograms:
-        shown: dict[_Labels, _Counts] = defaultdict(_Counts)
+        shown: dict[Labels, Counts] = defaultdict(Counts)
         for labels, counts in found.items():
             shown[histogram_labels(labels)].add(counts)
         family = HistogramMetricFamily(name, help_text, labels=names)
@@ -284,7 +160,7 @@ def _graph_histograms(
         yield family
 
 
-def _counters(totals: _Totals) -> Iterator[Metric]:
+def _counters(totals: Totals) -> Iterator[Metric]:
     yield _counter(
         "padding_tokens",
         "Tokens computed and thrown away: padding of sources (encode), of prompts (prefill, or "
@@ -332,7 +208,7 @@ def _counters(totals: _Totals) -> Iterator[Metric]:
     )
 
 
-def _counter(name: str, help_text: str, totals: Mapping[_Labels, float], *labels: str) -> Metric:
+def _counter(name: str, help_text: str, totals: Mapping[Labels, float], *labels: str) -> Metric:
     family = CounterMetricFamily(f"shaperouter_{name}", help_text, labels=["model", *labels])
     for values, count in totals.items():
         family.add_metric(values, count)

@@ -9,6 +9,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from harness.routing import LADDERS
+from shaperouter_service.routing.deployments import (
+    Deployment,
+    Revision,
+    RevisionReport,
+    RevisionState,
+)
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.snapshots import (
@@ -260,6 +266,93 @@ def test_no_counter_falls_when_a_worker_is_replaced(scraped: Scraped) -> None:
     assert counters
     assert [key for key in counters if lost.get(key, 0) < before[key]] == []
     assert [key for key in counters if replaced.get(key, 0) < before[key]] == []
+
+
+def test_counts_of_a_silent_worker_that_returns_after_its_successor_has_reported_are_not_doubled(
+    scraped: Scraped,
+) -> None:
+    scraped.metrics.observe(snapshot(graph(traces=3)))
+    scraped.metrics.lose(WorkerId("worker-0", "1"))
+    successor = snapshot(graph(traces=0), incarnation="2")
+    scraped.metrics.observe(successor)
+    assert scraped.value("shaperouter_graph_traces_total") == 3
+    scraped.metrics.observe(snapshot(graph(traces=4)))
+    assert scraped.value("shaperouter_graph_traces_total") == 4
+    scraped.metrics.lose(WorkerId("worker-0", "1"))
+    scraped.metrics.observe(successor)
+    assert scraped.value("shaperouter_graph_traces_total") == 4
+
+
+def test_counts_of_all_processes_of_a_worker_that_dies_again_and_again_add_up(
+    scraped: Scraped,
+) -> None:
+    for incarnation in map(str, range(10)):
+        scraped.metrics.observe(snapshot(graph(traces=1), incarnation=incarnation))
+        scraped.metrics.lose(WorkerId("worker-0", incarnation))
+    assert scraped.value("shaperouter_graph_traces_total") == 10
+
+
+def deploy(version: int, *models: str) -> list[Deployment]:
+    """What workers report once routers have told them that these revisions of gpt2 serve."""
+    revisions = [Revision(model=model, digest="") for model in models]
+    return [Deployment(name="gpt2", version=version, revisions=revisions)]
+
+
+def of_revision(model: str, **counts: Any) -> GraphReport:
+    signature = Signature(model=model, kind=PREFILL, rows=1, length=16, beams=1)
+    return graph(signature=signature, **counts)
+
+
+OLD, NEW = "gpt2@000000000000", "gpt2@111111111111"
+
+
+def test_a_counter_does_not_fall_while_one_of_the_workers_has_the_model(scraped: Scraped) -> None:
+    both, new = deploy(1, OLD, NEW), deploy(2, NEW)
+    for worker in ("worker-0", "worker-1"):
+        old = of_revision(OLD, traces=2)
+        scraped.metrics.observe(snapshot(old, worker=worker, lanes=[], deployments=both))
+    scraped.metrics.observe(snapshot(lanes=[], deployments=new))
+    assert scraped.value("shaperouter_graph_traces_total", model=OLD) == 4
+    scraped.metrics.observe(snapshot(worker="worker-1", lanes=[], deployments=new))
+    assert scraped.value("shaperouter_graph_traces_total", model=OLD) is None
+
+
+def test_the_series_of_a_freed_revision_end_although_a_worker_was_replaced(
+    scraped: Scraped,
+) -> None:
+    old = deploy(1, OLD)
+    scraped.metrics.observe(snapshot(of_revision(OLD, traces=3), lanes=[], deployments=old))
+    scraped.metrics.lose(WorkerId("worker-0", "1"))
+    present = snapshot(
+        of_revision(OLD, traces=2), incarnation="2", lanes=[], deployments=deploy(2, OLD, NEW)
+    )
+    scraped.metrics.observe(present)
+    assert scraped.value("shaperouter_graph_traces_total", model=OLD) == 5
+    freed = snapshot(
+        of_revision(NEW, traces=1), incarnation="2", lanes=[], deployments=deploy(3, NEW)
+    )
+    scraped.metrics.observe(freed)
+    assert {dict(labels).get("model") for _, labels in scraped.series()} & {OLD, NEW} == {NEW}
+    # Loaded again, it counts from zero.
+    again = of_revision(OLD, traces=1), of_revision(NEW, traces=1)
+    scraped.metrics.observe(
+        snapshot(*again, incarnation="2", lanes=[], deployments=deploy(4, OLD, NEW))
+    )
+    assert scraped.value("shaperouter_graph_traces_total", model=OLD) == 1
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["before its orders", "while it loads"])
+def test_counts_of_a_revision_stay_while_a_restarted_worker_does_not_have_it_yet(
+    scraped: Scraped, told: bool
+) -> None:
+    """It may be held for a request, in no deployment any more."""
+    old = deploy(1, OLD)
+    scraped.metrics.observe(snapshot(of_revision(OLD, traces=3), lanes=[], deployments=old))
+    scraped.metrics.lose(WorkerId("worker-0", "1"))
+    loading = RevisionReport(model=OLD, state=RevisionState.LOADING)
+    orders: dict[str, Any] = {"deployments": deploy(2, NEW), "revisions": [loading]}
+    scraped.metrics.observe(snapshot(incarnation="2", lanes=[], **(orders if told else {})))
+    assert scraped.value("shaperouter_graph_traces_total", model=OLD) == 3
 
 
 def test_a_lost_worker_is_removed_from_the_gauges(scraped: Scraped) -> None:
