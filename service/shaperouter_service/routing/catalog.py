@@ -215,6 +215,15 @@ class Catalog:
             self._descriptions[name] = dataclasses.replace(largest, ready_workers=ready)
         return self._descriptions[name]
 
+    def digests(self, name: str) -> set[str]:
+        """The digests of a model's files, which may differ among workers started with it.
+
+        Args:
+            name: What workers call it.
+        """
+        known = {view.digests[name] for view in self._views.values() if name in view.digests}
+        return known | ({self._models[name].revision} if name in self._models else set())
+
     def _served(self, name: str) -> Iterator[ServedModel]:
         """The descriptions of a model by the connected workers."""
         for snapshot in self._workers.values():

@@ -48,15 +48,18 @@ class Revisions:
         self._uses: Counter[str] = Counter()
         # Revisions in no deployment any more that requests may still use.
         self._retired: dict[str, Revision] = {}
-        self._on_release: Callable[[], None] = lambda: None
+        self._on_release: list[Callable[[], None]] = []
         self.names: Sequence[str] = ()
         self.lasting: Sequence[str] = ()
         self.aliases: Mapping[str, Sequence[Target]] = {}
         self._name()
 
     def on_release(self, callback: Callable[[], None]) -> None:
-        """Sets what is called when the last request that used a retired revision has ended."""
-        self._on_release = callback
+        """Adds what is called when no request can use a revision any more.
+
+        That is when a deployment that drops it is followed, or when its last request has ended.
+        """
+        self._on_release.append(callback)
 
     def tell(self, deployments: Iterable[Deployment]) -> None:
         """Takes deployments; for each name, the newest one counts."""
@@ -78,8 +81,8 @@ class Revisions:
         self._retired |= {each.model: each for each in before if each.model not in current}
         for model in current:
             self._retired.pop(model, None)
-        self._forget_unused()
         self._name()
+        self._release_unused()
 
     def deployment(self, name: str) -> Deployment:
         """The followed deployment of a name; version 0 has the model, or alias, of the start."""
@@ -146,8 +149,7 @@ class Revisions:
             if not self._uses[model]:
                 del self._uses[model]
                 if model in self._retired:
-                    self._forget_unused()
-                    self._on_release()
+                    self._release_unused()
 
     def orders(self, router: str) -> Orders:
         """The router's orders for workers; `router` identifies its process."""
@@ -179,7 +181,10 @@ class Revisions:
         self.lasting = tuple(each.name for each in served if not each.on_demand)
         self.aliases = {each.name: each.targets for each in deployments if each.targets}
 
-    def _forget_unused(self) -> None:
-        self._retired = {
-            model: revision for model, revision in self._retired.items() if self._uses[model]
-        }
+    def _release_unused(self) -> None:
+        unused = [model for model in self._retired if not self._uses[model]]
+        for model in unused:
+            del self._retired[model]
+        if unused:
+            for callback in self._on_release:
+                callback()

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, MutableMapping, Sequence
 from pathlib import Path
 from typing import ParamSpec, TypeVar
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -130,7 +131,9 @@ class Repository:
         self._changes = fleet_metrics.model_changes
         self._directory = directory
         self._rollout = Rollout(fleet, self.prepare)
-        self._changing: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        # The lock of each name, while changes hold it or wait for it.
+        self._changing = WeakValueDictionary[str, asyncio.Lock]()
+        self._revisions.on_release(self._forget_unused_soon)
 
     @property
     def exists(self) -> bool:
@@ -232,7 +235,8 @@ class Repository:
             OtherChangeError: Another call has changed the model meanwhile.
             StoppingError: The service stops.
         """
-        if self._changing[begun.name].locked():
+        lock = self._changing.get(begun.name)
+        if lock is not None and lock.locked():
             return
         async with self._change(begun.name):
             if self._newest(begun.name) == begun:
@@ -272,10 +276,12 @@ class Repository:
 
         Raises:
             FixedModelsError: This router has no model repository.
+            InvalidRequestError: This cannot be a name.
             UnknownModelError: There is no such model.
             OtherChangeError: Another call has changed the model meanwhile.
             StoppingError: The service stops.
         """
+        _check("name", check_name, name)
         async with self._change(name):
             if name in self._revisions.aliases:
                 await self._rollout.followed(self._next(name))
@@ -291,7 +297,7 @@ class Repository:
     @contextlib.asynccontextmanager
     async def _change(self, name: str) -> AsyncIterator[None]:
         """One change of a name at a time, once this router knows what has been loaded."""
-        async with self._changing[name]:
+        async with self._changing.setdefault(name, asyncio.Lock()):
             await self._fleet.meet_workers()
             await self._rollout.caught_up(name)
             yield
@@ -315,33 +321,45 @@ class Repository:
             StartupError: A revision is not in this router's repository, or its tokenizer is
                 unusable.
         """
-        # Kept here until all are loaded: another deployment that is prepared meanwhile would forget
-        # them as unused.
-        loaded = {}
-        for revision in deployment.revisions:
-            if revision.model not in self._tokenizers:
-                if self._directory is None:
-                    raise StartupError("this router was not started with --model-repository")
-                directory = await asyncio.to_thread(
-                    locate_below, self._directory, revision.location
-                )
-                loaded[revision.model] = await asyncio.to_thread(load_tokenizer, directory)
-        self._tokenizers.update(loaded)
+        # Kept here until all are loaded: those that nothing uses yet may be forgotten meanwhile.
+        prepared = {each.model: await self._tokenizer(each) for each in deployment.revisions}
+        self._tokenizers.update(prepared)
         for revision in deployment.revisions:
             if revision.digest:
                 self._metrics.revisions.begin(deployment.name, revision.digest)
         if deployment.revisions:
             self._metrics.begin(deployment.name)
-        self._forget_unused(deployment)
 
-    def _forget_unused(self, deployment: Deployment) -> None:
-        """Forgets the tokenizers and series of revisions that no request can use."""
-        used = [*deployment.revisions, *self._revisions.revisions()]
+    async def _tokenizer(self, revision: Revision) -> Tokenizer | None:
+        """The tokenizer of a revision, which is loaded unless this router has it.
+
+        Raises:
+            StartupError: It is not in this router's repository, or unusable.
+        """
+        if revision.model in self._tokenizers:
+            return self._tokenizers[revision.model]
+        if self._directory is None:
+            raise StartupError("this router was not started with --model-repository")
+        directory = await asyncio.to_thread(locate_below, self._directory, revision.location)
+        return await asyncio.to_thread(load_tokenizer, directory)
+
+    def _forget_unused_soon(self) -> None:
+        """Forgets what no request can use, once the request has been counted that used it last."""
+        asyncio.get_running_loop().call_soon(self._forget_unused)
+
+    def _forget_unused(self) -> None:
+        """Forgets the tokenizers and series of revisions and names that no request can use."""
+        pending = [each for deployed in self._revisions.pending() for each in deployed.revisions]
+        used = [*self._revisions.revisions(), *pending]
         models = {each.model for each in used}
         for model in [each for each in self._tokenizers if each not in models]:
             del self._tokenizers[model]
-        of_name = [each for each in used if public_name(each.model) == deployment.name]
-        self._metrics.revisions.keep(deployment.name, set(map(self._digest, of_name)))
+        digests = defaultdict[str, set[str]](set)
+        for each in used:
+            found = {each.digest} if each.digest else self._catalog.digests(each.model)
+            digests[public_name(each.model)] |= found
+        self._metrics.revisions.keep(digests)
+        self._metrics.keep(digests)
 
     def _check_served(self, name: str) -> None:
         if name not in self._revisions.names:

@@ -13,7 +13,8 @@ worker, between the run's arrival there and its slot.
 """
 
 import itertools
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,7 +24,7 @@ from shaperouter_service.errors import Code
 from shaperouter_service.routing.signatures import GraphKind
 from shaperouter_service.telemetry.request_totals import RequestTotals
 from shaperouter_service.telemetry.revisions import RevisionSeries
-from shaperouter_service.telemetry.series import RepeatedHistogram, remember_series
+from shaperouter_service.telemetry.series import RepeatedHistogram, remember_series, remove_series
 
 # Seconds. From a warm tiny model to a cold start on a large one.
 _LATENCY_BOUNDS = (
@@ -157,6 +158,8 @@ class RequestMetrics:
         remember_series(vars(self).values())
         self.totals: dict[str, RequestTotals] = {}
         self.revisions = RevisionSeries(registry)
+        # What counters had counted for models whose series were removed.
+        self._removed = defaultdict[Counter, int](int)
         for model in models:
             self.begin(model)
         self.waiting.labels(UNKNOWN_MODEL)
@@ -166,9 +169,9 @@ class RequestMetrics:
     def counts(self) -> RequestCounts:
         """The present counts of all models together."""
         return RequestCounts(
-            prompt_tokens=_sum(self.prompt_tokens),
-            generated_tokens=_sum(self.generation_tokens),
-            ended=_sum(self.requests),
+            prompt_tokens=_sum(self.prompt_tokens) + self._removed[self.prompt_tokens],
+            generated_tokens=_sum(self.generation_tokens) + self._removed[self.generation_tokens],
+            ended=_sum(self.requests) + self._removed[self.requests],
             waiting=_sum(self.waiting),
             running=_sum(self.running),
         )
@@ -178,6 +181,20 @@ class RequestMetrics:
         if model in self.totals:
             return
         self.totals[model] = RequestTotals()
+        for metric, labels in self._series(model):
+            metric.labels(*labels)
+
+    def keep(self, models: Collection[str]) -> None:
+        """Ends the series of all other models; no request of these may be in progress."""
+        for model in [model for model in self.totals if model not in models]:
+            del self.totals[model]
+            for counter in (self.prompt_tokens, self.generation_tokens, self.requests):
+                self._removed[counter] += _sum(counter, model)
+            for metric, labels in self._series(model):
+                remove_series(metric, *labels)
+
+    def _series(self, model: str) -> Iterator[tuple[Counter | Gauge | Histogram, tuple[str, ...]]]:
+        """The metrics and labels of a model's series."""
         for metric in (
             self.running,
             self.waiting,
@@ -190,20 +207,20 @@ class RequestMetrics:
             self.prompt_tokens,
             self.generation_tokens,
         ):
-            metric.labels(model)
+            yield metric, (model,)
         for code in Code:
-            self.requests.labels(model, code.name)
+            yield self.requests, (model, code.name)
         for kind, fit in itertools.product(GraphKind, FITS):
-            self.cover_served.labels(model, kind, fit)
+            yield self.cover_served, (model, kind, fit)
 
 
-def _sum(metric: Counter | Gauge) -> int:
-    """The sum of a metric's series."""
+def _sum(metric: Counter | Gauge, model: str | None = None) -> int:
+    """The sum of a metric's series, of all models or of one."""
     return int(
         sum(
             sample.value
             for family in metric.collect()
             for sample in family.samples
-            if not sample.name.endswith("_created")
+            if not sample.name.endswith("_created") and model in (None, sample.labels["model"])
         )
     )

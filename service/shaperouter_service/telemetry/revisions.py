@@ -1,6 +1,6 @@
 """Metrics of the revisions that requests used, to compare a canary with what it may replace."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -68,10 +68,10 @@ class RevisionSeries:
             series.requests[code].inc()
             series.latency.observe(seconds)
 
-    def keep(self, model: str, revisions: Collection[str]) -> None:
-        """Ends the series of a model's other revisions."""
+    def keep(self, revisions: Mapping[str, Collection[str]]) -> None:
+        """Ends the series of all other revisions; `revisions` are digests by model."""
         for name, revision in list(self._series):
-            if name == model and revision not in revisions:
+            if revision not in revisions.get(name, ()):
                 digits = revision[:REVISION_DIGITS]
                 for code in self._series.pop((name, revision)).requests:
                     self._requests.remove(name, digits, code.name)

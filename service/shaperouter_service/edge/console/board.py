@@ -62,6 +62,8 @@ class Board:
         snapshots = {snapshot.worker: snapshot for snapshot in overview.snapshots()}
         sections = self._sections
         models = {model.name: self._model(model) for model in self._core.models.loaded()}
+        for name in self._lattices.keys() - models.keys():
+            del self._lattices[name]
         sections["models"] = _kept(sections["models"], models)
         workers = {name: worker_row(snapshot) for name, snapshot in snapshots.items()}
         sections["workers"] = _kept(sections["workers"], workers)

@@ -152,6 +152,43 @@ def test_a_revision_is_held_while_a_request_uses_it(
     play(scenario, settings=settings)
 
 
+def request_series(router: Router, **labels: str) -> set[str]:
+    """Names of the metrics of requests that have series with these labels."""
+    of_requests = ("shaperouter_requests", "shaperouter_revision_request", "shaperouter_num_")
+    return {
+        family.name
+        for family in router.registry.collect()
+        for sample in family.samples
+        if family.name.startswith(of_requests) and labels.items() <= sample.labels.items()
+    }
+
+
+def test_revisions_and_models_have_series_only_while_requests_can_use_them(
+    play: Play, settings: dict[str, Any], until: Until
+) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        old = (await load(router, "tiny", "tiny-2")).revision[:12]
+        worker.script.insert(1, worker.hold)
+        stream = router.stream(model="tiny")
+        await stream.read()
+        new = (await load(router, "tiny", "tiny-3")).revision[:12]
+        assert request_series(router, revision=old) == request_series(router, revision=new)
+        await unload(router, "tiny")
+        assert router.metric("num_requests_running", model="tiny") == 1
+        assert not request_series(router, revision=new)
+        assert request_series(router, revision=old)
+        worker.released.set()
+        while await stream.read() is not aio.EOF:
+            pass
+        await until(lambda: not request_series(router, model="tiny"))
+        await load(router, "tiny", "tiny-3")
+        await router.generate(model="tiny")
+        assert router.metric("requests_total", model="tiny", code="OK") == 1
+        assert not request_series(router, revision=old)
+
+    play(scenario, settings=settings)
+
+
 def test_a_worker_that_joins_gets_what_was_loaded(
     play: Play, settings: dict[str, Any], until: Until
 ) -> None:

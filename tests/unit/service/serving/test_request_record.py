@@ -201,6 +201,27 @@ def test_tokens_are_counted(measured: Measured, lines: Lines) -> None:
     assert record.generated_tokens == 5
 
 
+def test_a_model_that_is_no_longer_served_has_no_series_but_counts_in_the_totals(
+    measured: Measured, lines: Lines
+) -> None:
+    metrics = measured.recorder.metrics
+    with measured.record() as record:
+        record.prompt(12)
+        record.tokens(5)
+        record.completed(**completion((signature(64), signature(64), 1)))
+    before = metrics.counts()
+    metrics.keep(["other"])
+    assert "gpt2" not in metrics.totals
+    labels = [each.labels for family in measured.registry.collect() for each in family.samples]
+    assert not [each for each in labels if each.get("model") == "gpt2"]
+    assert metrics.counts() == before
+    metrics.begin("gpt2")
+    with measured.record():
+        pass
+    assert measured.value("requests_total", code="OK") == 1
+    assert metrics.counts().ended == before.ended + 1
+
+
 def test_only_the_first_token_is_a_time_to_first_token(measured: Measured, lines: Lines) -> None:
     with measured.record() as record:
         record.tokens(1)
