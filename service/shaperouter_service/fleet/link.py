@@ -38,7 +38,7 @@ from shaperouter_service.wire.deployments import deployments_from_message, order
 from shaperouter_service.wire.run_events import run_event_from_message
 from shaperouter_service.wire.run_requests import run_request_to_message
 from shaperouter_service.wire.signatures import signature_from_message, signature_to_message
-from shaperouter_service.wire.snapshots import snapshot_from_message
+from shaperouter_service.wire.snapshots import SnapshotReader
 
 M = TypeVar("M")
 
@@ -186,7 +186,7 @@ class WorkerLink:
         # refused. Waiting does not help against the latter, so it must be reported.
         wait = self._tls is None
         request = worker_pb2.WatchRequest(router=self._router_id)
-        call = self._stub.Watch(request, wait_for_ready=wait)
+        call, reader = self._stub.Watch(request, wait_for_ready=wait), SnapshotReader()
         try:
             # A worker counts as silent only after its first message, because loading models takes
             # time.
@@ -194,7 +194,7 @@ class WorkerLink:
             while isinstance(message, worker_pb2.WatchResponse):
                 self._draining = False
                 self._on_message(self.address)
-                self._on_snapshot(self, snapshot_from_message(message))
+                self._on_snapshot(self, reader.read(message))
                 self._retry_seconds = FIRST_RETRY
                 self._logged_reasons.clear()
                 message = await _unless_silent(call.read())

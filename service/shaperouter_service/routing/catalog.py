@@ -101,8 +101,11 @@ class Catalog:
 
     def update(self, snapshot: Snapshot) -> None:
         """Stores a worker's newest snapshot."""
-        self.revisions.tell(snapshot.deployments)
         worker, now = snapshot.worker_id, time.monotonic()
+        before = self._workers.get(worker)
+        # All workers report all deployments, which seldom change; see `wire.snapshots`.
+        if before is None or snapshot.deployments is not before.deployments:
+            self.revisions.tell(snapshot.deployments)
         self._workers[worker] = snapshot
         self.version += 1
         self._descriptions.clear()

@@ -24,7 +24,7 @@ from shaperouter_service.wire.deployments import deployments_to_message, orders_
 from shaperouter_service.wire.run_events import run_event_to_message
 from shaperouter_service.wire.run_requests import run_request_from_message
 from shaperouter_service.wire.signatures import signature_from_message, signature_to_message
-from shaperouter_service.wire.snapshots import snapshot_to_message
+from shaperouter_service.wire.snapshots import SnapshotWriter
 from shaperouter_service.worker.call_runner import CallRunner
 from shaperouter_service.worker.engine import Engine
 from shaperouter_service.worker.repository import ModelRepository
@@ -143,6 +143,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         self._changes = changes
         self._name = name
         self._incarnation = uuid.uuid4().hex
+        self._writer = SnapshotWriter()
 
     def add_to(self, server: aio.Server) -> None:
         """Adds the service to a server."""
@@ -190,7 +191,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         watched = self._repository.watched_by(request.router)
         with watched if request.router else contextlib.nullcontext():
             async for snapshot in self.snapshots():
-                yield snapshot_to_message(snapshot)
+                yield self._writer.write(snapshot)
 
     async def Want(  # noqa: N802 (gRPC's name)
         self, request: worker_pb2.WantRequest, context: Any

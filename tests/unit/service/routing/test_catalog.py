@@ -2,6 +2,7 @@
 
 import dataclasses
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -10,7 +11,7 @@ from shaperouter_service.errors import InvalidRequestError, UnknownModelError
 from shaperouter_service.routing import catalog as catalog_module
 from shaperouter_service.routing.catalog import Catalog, view_of
 from shaperouter_service.routing.decision import RequestShape
-from shaperouter_service.routing.deployments import RevisionReport, RevisionState
+from shaperouter_service.routing.deployments import Deployment, RevisionReport, RevisionState
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.snapshots import (
@@ -52,6 +53,16 @@ def test_a_snapshot_makes_its_models_known() -> None:
     model = catalog.model("gpt2")
     assert model is not None
     assert model.slots == 5
+
+
+def test_deployments_that_a_worker_reports_again_are_not_merged_again() -> None:
+    catalog = Catalog(["gpt2"])
+    first, second = ((Deployment(name="gpt2", version=version),) for version in (1, 2))
+    with mock.patch.object(catalog.revisions, "tell", wraps=catalog.revisions.tell) as tell:
+        for worker, deployments in (("a", first), ("a", first), ("b", first), ("a", second)):
+            catalog.update(snapshot(worker, "gpt2", deployments=deployments))
+    assert [call.args for call in tell.call_args_list] == [(first,), (first,), (second,)]
+    assert catalog.revisions.pending() == list(second)
 
 
 def test_a_worker_that_could_not_load_a_revision_does_not_use_it() -> None:
