@@ -41,6 +41,7 @@ from shaperouter_service.rpc.server import (
     stopped_at_end,
 )
 from shaperouter_service.rpc.unix_sockets import claimed
+from shaperouter_service.serving.abandoned_loads import taking_back_abandoned_loads
 from shaperouter_service.serving.core import Core
 from shaperouter_service.serving.gate import Gate
 from shaperouter_service.serving.generation.service import GenerationService
@@ -194,6 +195,11 @@ async def run_router(
             async with (
                 readiness(health, fleet, core.models, fleet_metrics, config.listen),
                 core.on_demand.unloading() if core.on_demand else contextlib.nullcontext(),
+                (
+                    taking_back_abandoned_loads(fleet, core.repository)
+                    if core.repository.exists
+                    else contextlib.nullcontext()
+                ),
             ):
                 await server.start()
                 metrics_host = config.metrics_listen.rpartition(":")[0]

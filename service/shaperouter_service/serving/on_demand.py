@@ -26,7 +26,6 @@ from shaperouter_service.fleet.deadlines import worker_by
 from shaperouter_service.routing.deployments import Deployment, RevisionState, public_name
 from shaperouter_service.routing.on_demand import OnDemandLimits
 from shaperouter_service.serving.repository import Repository
-from shaperouter_service.serving.rollout import RETURN_SECONDS
 from shaperouter_service.system.background import in_background, survive_errors
 from shaperouter_service.system.sizes import format_size
 
@@ -39,10 +38,6 @@ LOST_RETRY = 600.0
 
 # Seconds that another router has to finish what it began, once no worker is loading the model.
 TAKE_OVER = 5.0
-
-# Seconds after which a load that nobody seems to continue is taken back: longer than a router waits
-# for a worker that it has lost meanwhile, and nothing is urgent about it.
-ABANDONED = RETURN_SECONDS + 2 * TAKE_OVER
 
 # Minimum seconds without a request before a model makes room for another. Shorter, models that are
 # used by turns would be loaded and unloaded for every request.
@@ -85,8 +80,6 @@ class OnDemand:
         # Callers that wait for a model, which then must not make room for others.
         self._waiting: Counter[str] = Counter()
         self._failed: dict[str, tuple[ServiceError, float]] = {}
-        # Loads that nobody seems to finish, and since when.
-        self._unfinished: dict[Deployment, float] = {}
         # One caller after the other looks for room, the first of them first.
         self._turn = asyncio.Lock()
 
@@ -122,38 +115,17 @@ class OnDemand:
 
     @in_background
     async def unloading(self) -> None:
-        """Takes back lost loads inside the context, and unloads idle models if there is a limit."""
+        """Unloads idle models inside the context, if there is a limit."""
         limit = self._limits.idle_seconds
+        if limit is None:
+            return
         while not self._fleet.changes_ended:
-            await asyncio.sleep(INTERVAL if limit is None else min(INTERVAL, limit))
+            await asyncio.sleep(min(INTERVAL, limit))
             # The service is stopping: nothing is unloaded any more.
             with survive_errors("unloading idle models"), contextlib.suppress(StoppingError):
-                await self._undo_abandoned_loads()
-                if limit is None:
-                    continue
                 for name in self._names():
                     if (idle := self._idle_seconds(name)) >= limit:
                         await self._unload(name, idle)
-
-    async def _undo_abandoned_loads(self) -> None:
-        """Frees what a router has begun to load and, as it is gone, will not serve."""
-        now = time.monotonic()
-        self._unfinished = {
-            each: self._unfinished.get(each, now)
-            for each in self._revisions.deployments()
-            if self._looks_abandoned(each)
-        }
-        for deployment, since in self._unfinished.items():
-            if now >= since + ABANDONED:
-                with contextlib.suppress(OtherChangeError):
-                    await self._repository.undo_load(deployment)
-
-    def _looks_abandoned(self, deployment: Deployment) -> bool:
-        """Whether workers keep a model loaded that no request gets, and that none loads now."""
-        if not deployment.on_demand or deployment.serving or deployment.name in self._loading:
-            return False
-        states = self._states(deployment)
-        return bool(states) and RevisionState.LOADING not in states
 
     async def _load_once(self, name: str) -> None:
         """Waits for the load of a model, which it starts if nobody has.

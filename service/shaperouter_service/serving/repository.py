@@ -229,7 +229,9 @@ class Repository:
             return True
 
     async def undo_load(self, begun: Deployment) -> None:
-        """Takes back a load that was begun on demand, unless its name has changed or is changing.
+        """Takes back a load that another router has begun, unless its name changes or has changed.
+
+        What serves stays. A name that nothing serves is again one that a request may load.
 
         Raises:
             OtherChangeError: Another call has changed the model meanwhile.
@@ -240,7 +242,9 @@ class Repository:
             return
         async with self._change(begun.name):
             if self._newest(begun.name) == begun:
-                await self._rollout.followed(self._next(begun.name, on_demand=True))
+                on_demand = begun.on_demand or not begun.serving
+                undone = self._next(begun.name, begun.serving, on_demand=on_demand)
+                await self._rollout.followed(undone)
                 log.warning("abandoned load taken back", model=begun.name)
 
     async def set_alias(self, name: str, targets: Sequence[Target]) -> None:
@@ -289,7 +293,9 @@ class Repository:
                 return
             if self._directory is None:
                 raise FixedModelsError
-            self._check_served(name)
+            # A router that is gone may have begun to load a revision that does not serve yet.
+            if not self._revisions.deployment(name).revisions:
+                raise UnknownModelError(name, list(self._revisions.names))
             await self._rollout.followed(self._next(name))
             self._changes.labels(name, ModelChange.UNLOADED).inc()
             log.info("model unloaded", model=name)

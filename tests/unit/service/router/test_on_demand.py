@@ -17,7 +17,7 @@ from harness.fake_model import describe_model
 from harness.router import PATIENCE
 from shaperouter.v1 import model_pb2, worker_pb2
 from shaperouter_service.routing.on_demand import OnDemandLimits
-from shaperouter_service.serving import on_demand, repository
+from shaperouter_service.serving import abandoned_loads, repository
 from shaperouter_service.serving.repository import Repository
 
 if TYPE_CHECKING:
@@ -234,8 +234,8 @@ def test_a_load_that_loses_a_worker_is_tried_once_more(
 def test_what_a_router_that_is_gone_has_begun_to_load_is_freed(
     play: Play, settings: dict[str, Any], until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(on_demand, "ABANDONED", 0.2)
-    monkeypatch.setattr(on_demand, "INTERVAL", 0.05)
+    monkeypatch.setattr(abandoned_loads, "ABANDONED", 0.2)
+    monkeypatch.setattr(abandoned_loads, "INTERVAL", 0.05)
     revision = worker_pb2.Revision(model="a@0123456789ab", digest="0123456789ab", location="a")
 
     async def scenario(router: Router, worker: FakeWorker) -> None:
