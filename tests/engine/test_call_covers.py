@@ -1,5 +1,6 @@
 """A call waits for a graph that will be made, whatever takes up the budget."""
 
+import dataclasses
 import math
 
 from harness.graph_table import Table
@@ -89,3 +90,18 @@ def test_an_exact_size_is_refused_without_room_for_its_graph() -> None:
     missing = CallCovers("m", EXACT, fake.table).missing(_call(8, 10))
     assert isinstance(missing, GraphRefusedError)
     assert "budget is spent (1 graphs)" in str(missing)
+
+
+def test_the_largest_graph_of_an_exact_size_is_not_kept_without_room_for_it() -> None:
+    ladders = CallLadders(
+        rows=Ladder((1, 8)),
+        axes=(
+            AxisLadder(name="length", ladder=Ladder((16, 512))),
+            AxisLadder(name="width", ladder=None),
+        ),
+    )
+    fake = Table(max_graphs=1)
+    call = dataclasses.replace(_call(8, 10), sizes=Sizes(rows=8, axes=(10, 5)))
+    missing = CallCovers("m", ladders, fake.table).missing(call)
+    assert isinstance(missing, Graph)
+    assert fake.table.graphs() == [missing]

@@ -2,10 +2,12 @@
 
 import dataclasses
 import errno
+import itertools
 import math
 import os
 import threading
 import time
+from collections.abc import Sequence
 
 import pytest
 import tensorflow as tf
@@ -24,7 +26,8 @@ from shaperouter_service.graphs import (
     GraphState,
     NoCover,
 )
-from shaperouter_service.graphs.graph import NEWEST_STEPS
+from shaperouter_service.graphs.graph import MAX_ERROR, NEWEST_STEPS
+from shaperouter_service.graphs.graph_table import MAX_FAILED
 from shaperouter_service.graphs.memory_maps import MemoryMaps
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.system.process import NICE
@@ -95,6 +98,54 @@ def test_a_failed_graph_keeps_its_reason_and_covers_nothing() -> None:
     wait_until(lambda: graph.state is GraphState.FAILED)
     assert (graph.error, graph.failures, graph.compiles) == ("out of memory", 1, 0)
     assert isinstance(fake.table.cover(_signature(64)), NoCover)
+
+
+def _exact(size: int) -> Signature:
+    return Signature(model="m", kind=GraphKind.CALL, rows=1, length=1, exact=(size,))
+
+
+def _fail_all(fake: Table, sizes: Sequence[int], *, by_call: bool) -> None:
+    """Lets a graph of each exact size fail, one after the other."""
+    for size in sizes:
+        graph = fake.table.request_compile(_exact(size), urgent=True, by_call=by_call)
+        fake.programs[_exact(size)].go_on.set()
+        wait_until(lambda graph=graph: graph.state is GraphState.FAILED)
+
+
+def test_only_the_newest_failures_of_exact_sizes_are_kept() -> None:
+    fake = Table(error="no registers")
+    _fail_all(fake, range(MAX_FAILED + 3), by_call=True)
+    newest = [_exact(size) for size in range(3, MAX_FAILED + 3)]
+    wait_until(lambda: [graph.signature for graph in fake.table.graphs()] == newest)
+
+
+def test_failures_of_graphs_that_were_requested_by_name_are_kept() -> None:
+    """A worker waits at its start until each of its graphs is ready or has failed."""
+    fake = Table(error="no registers")
+    _fail_all(fake, range(MAX_FAILED + 3), by_call=False)
+    _fail_all(fake, range(100, 100 + MAX_FAILED), by_call=True)
+    assert len(fake.table.graphs()) == 2 * MAX_FAILED + 3
+
+
+def test_only_the_newest_refusals_of_exact_sizes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs with room when they are requested, and none once it is their turn."""
+    fake = Table(max_memory_bytes=1000)
+    memory = itertools.cycle([0, 1000])
+    monkeypatch.setattr("shaperouter_service.graphs.budget.memory_bytes", lambda: next(memory))
+    for size in range(MAX_FAILED + 3):
+        graph = fake.table.request_compile(_exact(size), urgent=True, by_call=True)
+        wait_until(lambda graph=graph: graph.has_ended)
+    assert len(fake.table.graphs()) == MAX_FAILED
+
+
+def test_the_error_of_a_failed_graph_is_shortened() -> None:
+    fake = Table(error="no registers " * 1000)
+    graph = fake.table.request_compile(_signature(64), urgent=True)
+    fake.programs[_signature(64)].go_on.set()
+    wait_until(lambda: graph.state is GraphState.FAILED)
+    assert graph.error.startswith("no registers no registers")
+    assert graph.error.endswith("… (13000 characters)")
+    assert len(graph.error) < MAX_ERROR + 50
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,12 @@ import statistics
 import time
 from collections import deque
 
-from shaperouter_service.errors import ExhaustedError, GraphFailedError, ServiceError
+from shaperouter_service.errors import (
+    ExhaustedError,
+    GraphFailedError,
+    ServiceError,
+    shortened,
+)
 from shaperouter_service.graphs.graph_program import GraphProgram
 from shaperouter_service.routing.decay import DecayingSum
 from shaperouter_service.routing.signatures import Signature
@@ -16,6 +21,10 @@ from shaperouter_service.telemetry.histogram import COMPILE_BOUNDS, DEVICE_BOUND
 # median follows a change of load within some calls, and ignores a call while the process was
 # stopped.
 NEWEST_STEPS, FEWEST_STEPS = 8, 3
+
+# Characters of a failed graph's error that are kept, because each snapshot has them. TensorFlow's
+# texts may have thousands; the log has all of them.
+MAX_ERROR = 500
 
 
 class Graph:
@@ -50,7 +59,9 @@ class Graph:
             ready, with decay, whether or not another graph would have saved more.
         recent_served: Device time of the calls that served requests, with decay.
         padded_seconds: Device time lost on requests that a smaller graph would have covered.
-        error: Why it failed, or why it was refused when its turn came; empty otherwise.
+        is_kept: Whether it was requested by name, and not only by calls. The table forgets old
+            failures of others.
+        error: Why it failed, shortened, or why it was refused when its turn came; empty otherwise.
         lacked: What the process lacked when it failed, such as memory; empty otherwise.
     """
 
@@ -79,6 +90,7 @@ class Graph:
         self.would_save = DecayingSum()
         self.recent_served = DecayingSum()
         self.padded_seconds = 0.0
+        self.is_kept = False
         self.error = ""
         self.lacked = ""
 
@@ -107,7 +119,7 @@ class Graph:
             pause: Seconds after which it may be tried again.
         """
         self.failures += 1
-        self.error = str(error) or type(error).__name__
+        self.error = shortened(str(error) or type(error).__name__, MAX_ERROR)
         exhausted = ExhaustedError.of(error)
         self.lacked = exhausted.what if exhausted else ""
         self.retry_at = time.monotonic() + pause
@@ -130,6 +142,11 @@ class Graph:
         if self.state is GraphState.COLD:
             return bool(self.error)
         return self.state in (GraphState.READY, GraphState.FAILED)
+
+    @property
+    def was_lost(self) -> bool:
+        """Whether it has failed or was refused, and nothing has requested it since."""
+        return self.has_ended and self.state is not GraphState.READY
 
     @property
     def has_failed(self) -> bool:

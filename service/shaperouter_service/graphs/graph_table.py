@@ -33,6 +33,10 @@ COMPILE_STACK_BYTES = 64 * 1024 * 1024
 # Seconds before a failed graph may be tried again: doubled after each failure, up to a limit.
 FIRST_RETRY, LAST_RETRY = 10.0, 600.0
 
+# Failed graphs with exact sizes that are kept for each model, so that calls get their errors and
+# snapshots show them. Callers choose exact sizes, so they could make any number of graphs fail.
+MAX_FAILED = 32
+
 log = structlog.get_logger(__name__)
 
 
@@ -110,12 +114,16 @@ class GraphTable:
         with self._lock:
             return self._graphs.get(signature) or Graph(signature)
 
-    def request_compile(self, signature: Signature, *, urgent: bool) -> Graph:
+    def request_compile(
+        self, signature: Signature, *, urgent: bool, by_call: bool = False
+    ) -> Graph:
         """Queues the compilation of a graph unless it is ready or already in progress.
 
         Args:
             signature: The shape.
             urgent: Whether a request waits for it; urgent graphs are compiled first.
+            by_call: Whether a call whose sizes it has requests it. If it fails, it is forgotten
+                after `MAX_FAILED` others with exact sizes.
 
         Returns:
             The graph. A failed graph stays failed until it may be tried again.
@@ -126,6 +134,7 @@ class GraphTable:
         with self._lock:
             # A refused graph is not kept: exact sizes are endless.
             graph = self._graphs.get(signature) or Graph(signature)
+            graph.is_kept = graph.is_kept or not by_call
             if graph.state is GraphState.QUEUED:
                 if urgent:
                     self._queue.hurry(signature)
@@ -331,6 +340,25 @@ class GraphTable:
         lost = (GraphState.COLD, GraphState.FAILED)
         return [s for s, graph in self._graphs.items() if graph.state not in lost]
 
+    def _forget_failed(self, model: str) -> None:
+        """Forgets the oldest failed and refused graphs with exact sizes of a model.
+
+        Keeps the newest `MAX_FAILED`, and all that were requested by name.
+        """
+        failed = sorted(
+            (
+                graph
+                for graph in self._graphs.values()
+                if graph.signature.model == model
+                and graph.signature.exact
+                and graph.was_lost
+                and not graph.is_kept
+            ),
+            key=lambda graph: graph.since,
+        )
+        for graph in failed[:-MAX_FAILED]:
+            del self._graphs[graph.signature]
+
     def _room(self, others: Collection[Signature]) -> int:
         return 0 if self._maps.spent else self.budget.room(others)
 
@@ -377,6 +405,7 @@ class GraphTable:
                 log.warning("graph refused", graph=str(signature), reason=str(error))
                 graph.refuse(str(error))
                 self._move(graph, GraphState.COLD)
+                self._forget_failed(signature.model)
                 return None
             self._move(graph, GraphState.TRACING)
             graph.begun = graph.since
@@ -424,6 +453,8 @@ class GraphTable:
             # Before anybody can see that it failed, so that its reason stands above what follows.
             log.exception("graph failed", graph=str(graph.signature), retry_seconds=pause)
             self._moved(graph, GraphState.FAILED)
+            with self._lock:
+                self._forget_failed(graph.signature.model)
         else:
             seconds = time.monotonic() - started
             graph.error = graph.lacked = ""

@@ -156,7 +156,7 @@ class CallCovers:
         largest = self.ladders.largest(tight)
         graph = self._request(tight, urgent=True)
         if isinstance(graph, Graph):
-            if self._graphs.graph(largest).state is GraphState.COLD:
+            if self._graphs.known(largest).state is GraphState.COLD:
                 self._request(largest, urgent=False)
             return graph
         cover = self._request(largest, urgent=True)
@@ -165,7 +165,7 @@ class CallCovers:
     def _request(self, signature: Signature, *, urgent: bool) -> Graph | ServiceError:
         """Requests a graph; returns it, or why there will be none."""
         try:
-            graph = self._graphs.request_compile(signature, urgent=urgent)
+            graph = self._graphs.request_compile(signature, urgent=urgent, by_call=True)
         except GraphRefusedError as error:
             return error
         return graph.failure if graph.has_failed else graph
