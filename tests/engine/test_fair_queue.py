@@ -96,6 +96,14 @@ def started(queue: FairQueue, each: Any) -> Any:
     return each
 
 
+def started_next(queue: FairQueue) -> Any:
+    """Starts the first queued run."""
+    first = next(iter(queue))
+    queue.start(first)
+    first.phase = Phase.PREFILL
+    return first
+
+
 def ended(queue: FairQueue, each: Any, *, generated: int) -> None:
     """Ends a run after this many tokens."""
     each.generated, each.phase = generated, Phase.DECODE
@@ -117,11 +125,14 @@ def test_dropped_runs_are_not_charged() -> None:
 
 def test_unused_tokens_are_refunded_when_a_run_ends() -> None:
     queue = filled()
+    # The lane is never empty, which would end all debts.
+    started(queue, run("other", tokens=1))
     for _ in range(10):
         # Both make as many tokens, though one of them asks for more.
-        modest, greedy = run("modest", tokens=10), run("greedy", tokens=1000)
+        modest = started(queue, run("modest", tokens=10))
+        greedy = started(queue, run("greedy", tokens=1000))
         for each in (modest, greedy):
-            ended(queue, started(queue, each), generated=10)
+            ended(queue, each, generated=10)
     assert turns(queue, *4 * ["greedy"], *4 * ["modest"]) == 4 * ["greedy", "modest"]
 
 
@@ -131,6 +142,54 @@ def test_used_tokens_are_not_refunded() -> None:
     started(queue, run("other", tokens=10))
     ended(queue, started(queue, run("a", tokens=1000)), generated=500)
     assert turns(queue, "a", "b") == ["b", "a"]
+
+
+def test_new_clients_do_not_hold_up_a_client_that_has_used_something_forever() -> None:
+    queue = filled()
+    before, beside = started(queue, run("a", tokens=999)), started(queue, run("beside"))
+    waiting = run("a")
+    queue.put(waiting)
+    ended(queue, before, generated=999)
+    running = [beside]
+    for index in range(1000):
+        queue.put(run(f"client {index}"))
+        first = next(iter(queue))
+        if first is waiting:
+            return
+        running.append(started_next(queue))
+        ended(queue, running.pop(0), generated=9)
+    pytest.fail("1000 later clients went first")
+
+
+def test_a_client_that_comes_once_is_forgotten() -> None:
+    queue = filled()
+    running = [started(queue, run("client"))]
+    for index in range(100):
+        queue.put(run(f"client {index}"))
+        running.append(started_next(queue))
+        ended(queue, running.pop(0), generated=9)
+    assert len(queue._ends) <= 3
+
+
+def test_a_long_run_that_ends_puts_no_other_runs_of_its_client_before_a_new_client() -> None:
+    queue = filled()
+    long = started(queue, run("a", tokens=9999))
+    for _ in range(3):
+        queue.put(run("a"))
+        started_next(queue)
+    for _ in range(5):
+        queue.put(run("a"))
+    ended(queue, long, generated=9999)
+    started_next(queue)
+    assert turns(queue, "b")[0] == "b"
+
+
+def test_an_empty_lane_ends_all_debts() -> None:
+    queue = filled()
+    other = started(queue, run("other", tokens=10))
+    ended(queue, started(queue, run("a", tokens=1000)), generated=500)
+    ended(queue, other, generated=10)
+    assert turns(queue, "a", "b") == ["a", "b"]
 
 
 def test_a_run_cancelled_before_its_prompt_is_read_costs_nothing() -> None:

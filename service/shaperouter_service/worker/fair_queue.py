@@ -6,6 +6,9 @@ leave in the order of their tags, so a heavy client delays only itself.
 
 A client is charged in tokens when its run starts, and refunded the unused ones when the run ends.
 So a client that requests many tokens but uses few, or cancels, pays only for those used.
+
+The virtual time also advances by the tokens that runs used, divided among the clients that share
+the lane. Otherwise clients that are always new would hold up a client that has used some forever.
 """
 
 from collections import Counter
@@ -21,7 +24,7 @@ class _Place:
     """A queued run, and the virtual time of its arrival, which is the minimum of its tag."""
 
     run: Run
-    since: int
+    since: float
 
 
 class FairQueue:
@@ -39,10 +42,12 @@ class FairQueue:
         self._limit = limit
         # In order of arrival.
         self._places: list[_Place] = []
-        # The virtual time: the largest tag of a started run.
-        self._now = 0
+        # Clients of started runs, with the number of each.
+        self._running: Counter[str] = Counter()
+        # The virtual time: at least the largest tag of a started run.
+        self._now = 0.0
         # The virtual time at which each client's started runs would have ended.
-        self._ends: dict[str, int] = {}
+        self._ends: dict[str, float] = {}
 
     def __len__(self) -> int:
         """Number of queued runs."""
@@ -73,6 +78,7 @@ class FairQueue:
         """Removes a run that gets a slot, and charges its client."""
         ((place, tag),) = (tagged for tagged in self._tags() if tagged[0].run is run)
         self._places.remove(place)
+        self._running[run.client] += 1
         self._now = max(self._now, tag)
         if not run.resumed:
             start = max(place.since, self._ends.get(run.client, 0))
@@ -86,9 +92,23 @@ class FairQueue:
         }
 
     def end(self, run: Run) -> None:
-        """Refunds the unused tokens of a started run."""
-        if not run.resumed and run.client in self._ends:
-            self._ends[run.client] -= _unused(run)
+        """Refunds the unused tokens of a started run; the others advance the virtual time."""
+        clients = self._running.keys() | {place.run.client for place in self._places}
+        self._running -= Counter([run.client])
+        if not run.resumed:
+            if run.client in self._ends:
+                self._ends[run.client] -= _unused(run)
+            self._advance((_price(run) - _unused(run)) / len(clients))
+        if not self._running and not self._places:
+            self._ends.clear()
+
+    def _advance(self, tokens: float) -> None:
+        """Advances the virtual time, but not beyond the tag of a client that waits for its share.
+
+        Beyond it, the client would have runs ahead of clients that come later and have used less.
+        """
+        behind = [tag for place, tag in self._tags() if tag > place.since]
+        self._now = max(self._now, min([self._now + tokens, *behind]))
 
     def remove(self, run: Run) -> None:
         """Removes a run that fails."""
@@ -112,7 +132,7 @@ class FairQueue:
         self._places = kept
         return dropped
 
-    def _tags(self) -> Iterator[tuple[_Place, int]]:
+    def _tags(self) -> Iterator[tuple[_Place, float]]:
         """The queued runs in order of arrival, with their tags."""
         ends = dict(self._ends)
         for place in self._places:
