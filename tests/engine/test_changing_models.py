@@ -95,6 +95,27 @@ def test_a_load_whose_thread_gets_no_file_descriptor_fails_and_can_be_repeated(
     load(bench)
 
 
+def test_a_load_needs_no_memory_for_prefixes_that_are_cached_already(
+    kept_compilations: CompileCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(
+        {SERVED: GOLDENS / SERVED},
+        ladders=few_rungs,
+        prefix_cache_bytes=10**7,
+        compile_cache=kept_compilations,
+    )
+    bench.submit(SERVED, list(range(40)), max_new_tokens=1).wait()
+    wait_until(lambda: bench.parts.prefixes.reports[SERVED].bytes > 0)
+    needed: list[int] = []
+
+    def require(_: object, *, prefix_growth: int, **__: object) -> None:
+        needed.append(prefix_growth)
+
+    monkeypatch.setattr(models, "require_memory", require)
+    load(bench)
+    assert needed == [10**7 - bench.parts.prefixes.reports[SERVED].bytes]
+
+
 @pytest.mark.parametrize("error", [MemoryError(), StartupError("no room")])
 def test_a_load_that_fails_at_its_graphs_leaves_nothing_and_can_be_repeated(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, error: Exception

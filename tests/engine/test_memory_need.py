@@ -74,11 +74,11 @@ def test_memory_that_weights_hold_already_is_not_needed_again() -> None:
 def test_memory_for_prefixes_is_needed_only_by_models_without_an_encoder() -> None:
     decoder, encoder = need("llama"), need("t5-tied")
     available = WORKER_BYTES + 10**8
-    require_memory({"e": encoder}, available=available, prefix_cache=10**9)
+    require_memory({"e": encoder}, available=available, prefix_growth=10**9)
     for needs in ({"d": decoder}, {"d": decoder, "e": encoder}):
-        require_memory(needs, available=available + 10**9, prefix_cache=10**9)
+        require_memory(needs, available=available + 10**9, prefix_growth=10**9)
         with pytest.raises(StartupError, match=r"1\.0 GB for --prefix-cache-memory"):
-            require_memory(needs, available=available, prefix_cache=10**9)
+            require_memory(needs, available=available, prefix_growth=10**9)
 
 
 def test_a_limited_model_gives_the_same_answers_and_refuses_longer_sequences() -> None:

@@ -287,7 +287,7 @@ def _check_model(
             slots=setup.slots,
             draft=of_draft,
         )
-        require_memory(needs, prefix_cache=setup.prefix_cache_bytes)
+        require_memory(needs, prefix_growth=setup.prefix_cache_bytes)
     return _check_checkpoint(
         findings,
         source,

@@ -132,6 +132,7 @@ class Engine:
             config.models,
             kernels=self._kernels,
             compile_cache=compile_cache,
+            prefix_growth=config.prefix_cache_bytes,
             prefetched=prefetched,
         )
         self._recorder = TrafficRecorder(record, loaded.all_ladders)
@@ -347,6 +348,7 @@ class Engine:
             {name: directory},
             kernels=self._kernels,
             compile_cache=self._compile_cache,
+            prefix_growth=self._models.prefixes.growth,
             cache_growth=self._models.cache_growth,
         )
         loaded.wait_for_weights()

@@ -92,7 +92,7 @@ def require_memory(
     needs: Mapping[str, MemoryNeed],
     available: int | None = None,
     *,
-    prefix_cache: int = 0,
+    prefix_growth: int = 0,
     cache_growth: int | None = None,
     held: int = 0,
 ) -> None:
@@ -101,7 +101,8 @@ def require_memory(
     Args:
         needs: The need of each model, by name; the last one is new.
         available: Bytes that are available; by default what the system says.
-        prefix_cache: Bytes of the prefix cache; not needed if all models have an encoder.
+        prefix_growth: Bytes by which the prefix cache may still grow: all of it at a start. Not
+            needed if all models have an encoder.
         cache_growth: If the worker serves already, bytes by which the caches of its other models
             may still grow.
         held: Bytes that the worker holds already for weights of these models.
@@ -116,16 +117,16 @@ def require_memory(
     if cache_growth is not None:
         besides, what = cache_growth, "the growing caches of others"
     if not any(need.keeps_prefixes for need in needs.values()):
-        prefix_cache = 0
-    total = besides + prefix_cache + sum(need.weights + need.caches for need in needs.values())
+        prefix_growth = 0
+    total = besides + prefix_growth + sum(need.weights + need.caches for need in needs.values())
     if total <= available:
         return
     *others, (name, need) = needs.items()
     of_others = sum(other.weights + other.caches for _, other in others)
     others_text = f"{format_size(of_others)} for other models, " if of_others else ""
-    if prefix_cache:
-        others_text += f"{format_size(prefix_cache)} for --prefix-cache-memory, "
-    longest = need.longest_in(available - besides - prefix_cache - of_others)
+    if prefix_growth:
+        others_text += f"{format_size(prefix_growth)} for --prefix-cache-memory, "
+    longest = need.longest_in(available - besides - prefix_growth - of_others)
     advice = (
         f"--max-length {longest}, or fewer --slots"
         if longest is not None and longest < need.max_length

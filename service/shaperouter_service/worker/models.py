@@ -106,6 +106,7 @@ def load_models(
     *,
     kernels: str | None,
     compile_cache: CompileCache | None,
+    prefix_growth: int,
     cache_growth: int | None = None,
     prefetched: dict[str, PopulatedMemory] | None = None,
 ) -> LoadedModels:
@@ -116,7 +117,8 @@ def load_models(
         directories: The directory of each model, by name.
         kernels: Instruction set of the native kernels; None without them.
         compile_cache: The compile cache, if there is one.
-        cache_growth: See `require_memory`.
+        prefix_growth: See `require_memory`.
+        cache_growth: Likewise.
         prefetched: Memory for the weights of models, by name; see `prefetch_weights`. It is emptied
             here, so that the memory is freed with its model.
 
@@ -135,6 +137,7 @@ def load_models(
             reader,
             kernels=kernels,
             compile_cache=compile_cache,
+            prefix_growth=prefix_growth,
             cache_growth=cache_growth,
             memories=memories,
         )
@@ -151,6 +154,7 @@ def _load_models(
     *,
     kernels: str | None,
     compile_cache: CompileCache | None,
+    prefix_growth: int,
     cache_growth: int | None,
     memories: Mapping[str, PopulatedMemory],
 ) -> LoadedModels:
@@ -209,7 +213,7 @@ def _load_models(
             )
             require_memory(
                 needs,
-                prefix_cache=config.prefix_cache_bytes,
+                prefix_growth=prefix_growth,
                 cache_growth=cache_growth,
                 held=sum(memories[each].populated for each in needs if each in memories),
             )

@@ -101,6 +101,11 @@ class PrefixCache:
         for name in self._models:
             self._report(name)
 
+    @property
+    def growth(self) -> int:
+        """Bytes by which it may still grow."""
+        return max(0, self.max_bytes - self._bytes)
+
     def add(self, model: str) -> None:
         """Adds a model."""
         with self._lock:
