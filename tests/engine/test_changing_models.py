@@ -18,7 +18,7 @@ from shaperouter_service.errors import ModelUnloadingError, StartupError, Unknow
 from shaperouter_service.routing.signatures import GraphKind, Signature
 from shaperouter_service.routing.snapshots import GraphState
 from shaperouter_service.system.populated_memory import PopulatedMemory
-from shaperouter_service.worker import models
+from shaperouter_service.worker import memory_need, models
 from shaperouter_service.worker.scheduler import LaneScheduler
 from shaperouter_service.worker.vocabularies import Vocabularies
 from shaperouter_service.worker.warm_up import WarmUp
@@ -111,7 +111,7 @@ def test_a_load_needs_no_memory_for_prefixes_that_are_cached_already(
     def require(_: object, *, prefix_growth: int, **__: object) -> None:
         needed.append(prefix_growth)
 
-    monkeypatch.setattr(models, "require_memory", require)
+    monkeypatch.setattr(memory_need, "require_memory", require)
     load(bench)
     assert needed == [10**7 - bench.parts.prefixes.reports[SERVED].bytes]
 

@@ -95,6 +95,22 @@ def test_models_that_fit_only_alone_are_an_error(monkeypatch: pytest.MonkeyPatch
     assert line(result, "model tiny") == ("error", "memory: these models do not fit together")
 
 
+def test_functions_and_encoders_that_do_not_fit_are_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doubled = TestFunction(call=lambda x: {"y": 2 * x}, inputs={"x": ([None], tf.float32)})
+    monkeypatch.setattr("shaperouter_service.worker.memory_need.available_memory", lambda: 0)
+    result = check(
+        f"--model=function={doubled.save(tmp_path / 'function')}",
+        f"--model=encoder={GOLDENS / 'bert-embedder'}",
+    )
+    assert result.exit_code == EXIT_CONFIG
+    for name in ("function", "encoder"):
+        verdict, message = line(result, f"model {name}")
+        assert verdict == "error"
+        assert "needs about" in message
+
+
 def test_every_problem_is_reported(tmp_path: Path) -> None:
     broken = Path(shutil.copytree(GOLDENS / "gpt2-odd-heads", tmp_path / "broken"))
     config = json.loads((broken / "config.json").read_text())

@@ -1,15 +1,30 @@
 """The memory of a model is known before anything is allocated, and sequences can be limited."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from harness.call_engine import CallBench
 from harness.engine import GOLDENS, Bench, Golden, assert_equals
+from harness.functions import FUNCTIONS
+from shaperouter_service.checkpoints.digest import model_digest
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.errors import StartupError
 from shaperouter_service.models import load_model
+from shaperouter_service.models.encoders import load_encoder
 from shaperouter_service.models.loading import read_family
-from shaperouter_service.worker.memory_need import WORKER_BYTES, MemoryNeed, require_memory
+from shaperouter_service.worker import memory_need, models
+from shaperouter_service.worker.memory_need import (
+    WORKER_BYTES,
+    CallMemoryNeed,
+    MemoryNeed,
+    Need,
+    call_need,
+    require_memory,
+)
+
+DECODER = GOLDENS / "gpt2-odd-heads"
 
 
 def need(
@@ -55,6 +70,98 @@ def test_models_that_no_length_makes_fit_need_fewer_slots_or_bits() -> None:
     large = MemoryNeed(weights=10**10, position=1, positions=512, max_length=512, slots=1)
     with pytest.raises(StartupError, match="use fewer --slots, or weights of fewer bits"):
         require_memory({"m": large}, available=10**9)
+
+
+@pytest.mark.parametrize("name", ["bert-reranker", "distilbert-embedder", "mpnet-classifier"])
+def test_the_need_of_a_text_encoder_is_what_its_weights_take(name: str) -> None:
+    model = load_encoder(name, GOLDENS / name, "float32")
+    need = call_need(GOLDENS / name, "float32", packed=False)
+    assert need == CallMemoryNeed(weights=model.weight_bytes, is_converted=True)
+
+
+def test_the_need_of_a_function_is_the_size_of_its_files(tmp_path: Path) -> None:
+    path = FUNCTIONS["dense"].save(tmp_path / "dense")
+    need = call_need(path, "float32", packed=True)
+    assert need is not None
+    assert need.weights == sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+def test_models_that_generate_tokens_are_no_models_that_answer_once() -> None:
+    assert call_need(GOLDENS / "llama", "float32", packed=True) is None
+
+
+@pytest.mark.parametrize(
+    ("is_converted", "advice"),
+    [
+        (True, "weights of fewer bits (--dtype), or more memory"),
+        (False, "fewer models, or more memory"),
+    ],
+)
+def test_models_that_answer_once_and_do_not_fit_are_refused_with_the_numbers(
+    is_converted: bool, advice: str
+) -> None:
+    large = CallMemoryNeed(weights=2 * 10**9, is_converted=is_converted)
+    require_memory({"m": large}, available=WORKER_BYTES + 2 * 10**9, prefix_growth=10**9)
+    with pytest.raises(StartupError) as refused:
+        require_memory({"m": large}, available=WORKER_BYTES + 10**9)
+    assert str(refused.value) == (
+        "model m: needs about 3.0 GB of memory, but 2.0 GB are available: 2.0 GB for weights, "
+        f"1.0 GB for TensorFlow and graphs; use {advice}"
+    )
+
+
+@pytest.fixture(params=["function", "encoder"])
+def answering_once(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A function and a text encoder."""
+    if request.param == "function":
+        return FUNCTIONS["dense"].save(tmp_path / "dense")
+    return GOLDENS / "bert-embedder"
+
+
+def test_a_worker_does_not_start_to_read_a_model_that_does_not_fit(
+    monkeypatch: pytest.MonkeyPatch, answering_once: Path
+) -> None:
+    monkeypatch.setattr(memory_need, "available_memory", lambda: WORKER_BYTES)
+    for load in ("load_function", "load_encoder"):
+        monkeypatch.setattr(models, load, lambda *_, **__: pytest.fail("it is read"))
+    with pytest.raises(StartupError, match=r"model m: needs about .* for weights"):
+        CallBench({"m": answering_once})
+
+
+def test_a_model_that_does_not_fit_beside_those_that_serve_is_refused(
+    monkeypatch: pytest.MonkeyPatch, answering_once: Path
+) -> None:
+    engine = CallBench({"first": GOLDENS / "bert-embedder"}).engine
+    monkeypatch.setattr(memory_need, "available_memory", lambda: 0)
+    with pytest.raises(StartupError, match=r"model m: needs about .* for weights"):
+        engine.load("m", answering_once, model_digest(answering_once))
+
+
+@pytest.fixture
+def needed(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The models whose memory was needed at each check."""
+    checks: list[list[str]] = []
+
+    def require(needs: Mapping[str, Need], **_: object) -> None:
+        checks.append([*needs])
+
+    monkeypatch.setattr(memory_need, "require_memory", require)
+    return checks
+
+
+def test_weights_that_were_read_at_once_are_not_needed_again(
+    needed: list[list[str]], tmp_path: Path
+) -> None:
+    function = FUNCTIONS["dense"].save(tmp_path / "dense")
+    paths = {"function": function, "encoder": GOLDENS / "bert-embedder", "decoder": DECODER}
+    CallBench(paths, kernels="off")
+    assert needed == [["function"], ["encoder"], ["decoder"]]
+
+
+@pytest.mark.usefixtures("native_kernels")
+def test_weights_that_are_being_read_are_needed(needed: list[list[str]]) -> None:
+    CallBench({"encoder": GOLDENS / "bert-embedder", "decoder": DECODER})
+    assert needed == [["encoder"], ["encoder", "decoder"]]
 
 
 def test_models_share_the_memory() -> None:

@@ -46,7 +46,7 @@ from shaperouter_service.system.sizes import format_size
 from shaperouter_service.text import load_tokenizer
 from shaperouter_service.worker.drafts import check_draft, check_no_draft
 from shaperouter_service.worker.ladders import check_warm, first_graphs, make_ladders
-from shaperouter_service.worker.memory_need import MemoryNeed, require_memory
+from shaperouter_service.worker.memory_need import MemoryNeed, Need, call_need, require_memory
 
 
 class Verdict(StrEnum):
@@ -161,7 +161,7 @@ def check_setup(setup: Setup) -> list[Finding]:
         dtype = resolve_dtype(setup.dtype, packed=instructions is not None)
         findings.add(Verdict.OK, "kernels", instructions or "none: XLA computes products")
     ladders: dict[str, Ladders | CallLadders] = {}
-    needs: dict[str, MemoryNeed] = {}
+    needs: dict[str, Need] = {}
     weight_bytes = 0
     for spec in setup.models:
         name = spec.partition("=")[0]
@@ -227,7 +227,7 @@ def _check_model(
     ladders: dict[str, Ladders | CallLadders],
     dtype: DType,
     *,
-    needs: dict[str, MemoryNeed],
+    needs: dict[str, Need],
     packed: bool,
 ) -> int:
     """Checks one model; returns the size of its weights in bytes.
@@ -239,6 +239,10 @@ def _check_model(
         StartupError: The model cannot be served.
     """
     (source,) = parse_models([spec])
+    on_cpu = DeviceKind.present() is DeviceKind.CPU
+    if on_cpu and (call := call_need(source.directory, dtype, packed=packed)) is not None:
+        needs[source.name] = call
+        require_memory(needs, prefix_growth=setup.prefix_cache_bytes)
     if is_function(source.directory):
         check_no_draft(source.name, setup.drafts, "function")
         return _check_function(findings, source, ladders)
@@ -276,7 +280,7 @@ def _check_model(
     if source.name in setup.drafts:
         draft = setup.drafts[source.name]
         of_draft = check_draft(source.name, checkpoint, family, draft, packed=packed)
-    if DeviceKind.present() is DeviceKind.CPU:
+    if on_cpu:
         cache_dtype = resolve_cache_dtype(setup.kv_cache_dtype, dtype, packed=packed)
         needs[source.name] = MemoryNeed.of(
             checkpoint,

@@ -2,12 +2,19 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
 
+from shaperouter_service.checkpoints.digest import model_files
+from shaperouter_service.checkpoints.functions import is_function
+from shaperouter_service.checkpoints.model_files import read_json
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.errors import StartupError
 from shaperouter_service.models import DType, Family
+from shaperouter_service.models.encoders import is_encoder, read_encoder
 from shaperouter_service.models.loading import weight_bytes
 from shaperouter_service.system.available_memory import available_memory
+from shaperouter_service.system.populated_memory import PopulatedMemory
 from shaperouter_service.system.sizes import format_size
 
 # Memory of a worker besides weights and caches: TensorFlow, and the first graphs.
@@ -20,7 +27,7 @@ _SHORTEST = 256
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryNeed:
-    """The memory of one model.
+    """The memory of a model that generates tokens.
 
     Attributes:
         weights: Approximate bytes of the weights.
@@ -77,6 +84,22 @@ class MemoryNeed:
         """Bytes of the caches of all slots and of a beam search, at the maximum length."""
         return (self.slots + _BEAMS) * self.positions * self.position
 
+    @property
+    def purposes(self) -> str:
+        """What the memory is for."""
+        return (
+            f"{format_size(self.weights)} for weights, {format_size(self.caches)} for the caches "
+            f"of {self.slots} requests and of a search with {_BEAMS} beams, {self.max_length} "
+            "tokens each"
+        )
+
+    def advice(self, available: int) -> str:
+        """What to use if it does not fit into this memory."""
+        longest = self.longest_in(available)
+        if longest is not None and longest < self.max_length:
+            return f"--max-length {longest}, or fewer --slots"
+        return "fewer --slots, or weights of fewer bits (--dtype)"
+
     def longest_in(self, available: int) -> int | None:
         """The longest power of two that a request may have in this memory; None if none may."""
         per_token = self.caches / self.max_length
@@ -88,8 +111,61 @@ class MemoryNeed:
         return length
 
 
+@dataclass(frozen=True, kw_only=True)
+class CallMemoryNeed:
+    """The memory of a model that answers once, which has no caches.
+
+    Attributes:
+        weights: Approximate bytes of the weights.
+        is_converted: Whether the weights get the type of `--dtype`.
+    """
+
+    weights: int
+    is_converted: bool
+    caches: ClassVar[int] = 0
+    keeps_prefixes: ClassVar[bool] = False
+
+    @property
+    def purposes(self) -> str:
+        """What the memory is for."""
+        return f"{format_size(self.weights)} for weights"
+
+    def advice(self, _: int) -> str:
+        """What to use if it does not fit into this memory."""
+        fewer = "weights of fewer bits (--dtype)" if self.is_converted else "fewer models"
+        return f"{fewer}, or more memory"
+
+
+Need = MemoryNeed | CallMemoryNeed
+
+
+def call_need(path: Path, dtype: DType, *, packed: bool) -> CallMemoryNeed | None:
+    """Estimates the memory of a function by its files, of a text encoder by its headers.
+
+    Args:
+        path: The model.
+        dtype: Type of an encoder's weights.
+        packed: Whether these are packed for the native kernels.
+
+    Returns:
+        The memory; None if the model generates tokens.
+
+    Raises:
+        StartupError: A file is missing or unusable.
+    """
+    if is_function(path):
+        size = sum(file.stat().st_size for _, file in model_files(path))
+        return CallMemoryNeed(weights=size, is_converted=False)
+    if not is_encoder(read_json(path / "config.json")):
+        return None
+    checkpoint = Checkpoint(path, only_headers=True)
+    encoder, head, _ = read_encoder(checkpoint)
+    size = sum(weight_bytes(checkpoint, part, dtype, packed=packed) for part in (encoder, head))
+    return CallMemoryNeed(weights=size, is_converted=True)
+
+
 def require_memory(
-    needs: Mapping[str, MemoryNeed],
+    needs: Mapping[str, Need],
     available: int | None = None,
     *,
     prefix_growth: int = 0,
@@ -126,16 +202,55 @@ def require_memory(
     others_text = f"{format_size(of_others)} for other models, " if of_others else ""
     if prefix_growth:
         others_text += f"{format_size(prefix_growth)} for --prefix-cache-memory, "
-    longest = need.longest_in(available - besides - prefix_growth - of_others)
-    advice = (
-        f"--max-length {longest}, or fewer --slots"
-        if longest is not None and longest < need.max_length
-        else "fewer --slots, or weights of fewer bits (--dtype)"
-    )
+    advice = need.advice(available - besides - prefix_growth - of_others)
     raise StartupError(
         f"model {name}: needs about {format_size(total)} of memory, but "
-        f"{format_size(available)} are available: {format_size(need.weights)} for weights, "
-        f"{format_size(need.caches)} for the caches of {need.slots} requests and of a search with "
-        f"{_BEAMS} beams, {need.max_length} tokens each, {others_text}"
+        f"{format_size(available)} are available: {need.purposes}, {others_text}"
         f"{format_size(besides)} for {what}; use {advice}"
     )
+
+
+class MemoryCheck:
+    """Checks that the models of a worker fit together, one by one, before each is loaded.
+
+    Attributes:
+        needs: The needs of the models so far, by name.
+    """
+
+    def __init__(
+        self,
+        populated: Mapping[str, PopulatedMemory],
+        *,
+        prefix_growth: int,
+        cache_growth: int | None,
+    ) -> None:
+        """Starts without models.
+
+        Args:
+            populated: Memory that the worker holds already for weights, by name of the model.
+            prefix_growth: See `require_memory`.
+            cache_growth: Likewise.
+        """
+        self.needs: dict[str, Need] = {}
+        self._populated = populated
+        self._prefix_growth, self._cache_growth = prefix_growth, cache_growth
+
+    def require(self, name: str, need: Need) -> None:
+        """Checks that a further model fits.
+
+        Raises:
+            StartupError: See `require_memory`.
+        """
+        self.needs[name] = need
+        require_memory(
+            self.needs,
+            prefix_growth=self._prefix_growth,
+            cache_growth=self._cache_growth,
+            held=sum(
+                memory.populated for each, memory in self._populated.items() if each in self.needs
+            ),
+        )
+
+    def forget(self, name: str) -> None:
+        """Forgets a model that is in memory, and so no longer part of the available memory."""
+        self.needs.pop(name, None)

@@ -18,7 +18,7 @@ from shaperouter_service.worker.call_scheduler import CallScheduler
 from shaperouter_service.worker.config import EngineConfig
 from shaperouter_service.worker.device import Scheduler
 from shaperouter_service.worker.input_reader import EncodedSources
-from shaperouter_service.worker.memory_need import MemoryNeed
+from shaperouter_service.worker.memory_need import Need
 from shaperouter_service.worker.models import LoadedModels
 from shaperouter_service.worker.prefix_cache import PrefixCache
 from shaperouter_service.worker.programs import ProgramFactory
@@ -63,7 +63,7 @@ class ModelTable:
         self._lock = threading.Lock()
         self._models: dict[str, Model] = {}
         self._call_models: dict[str, CallModel] = {}
-        self._needs: dict[str, MemoryNeed] = {}
+        self._needs: dict[str, Need] = {}
         self._loaded: dict[str, LoadedModels] = {}
         self.prefixes = PrefixCache((), config.prefix_cache_bytes)
         self.ladders: dict[str, Ladders] = {}

@@ -35,7 +35,7 @@ from shaperouter_service.system.populated_memory import PopulatedMemory
 from shaperouter_service.worker.config import EngineConfig
 from shaperouter_service.worker.drafts import check_draft, check_no_draft
 from shaperouter_service.worker.ladders import lengths_of, make_ladders
-from shaperouter_service.worker.memory_need import MemoryNeed, require_memory
+from shaperouter_service.worker.memory_need import MemoryCheck, MemoryNeed, Need, call_need
 from shaperouter_service.worker.snapshot import describe_call_model, describe_model
 
 log = structlog.get_logger(__name__)
@@ -52,7 +52,8 @@ class LoadedModels:
         sections: The sections of all of them of the compile cache; empty without a cache.
         reading: What still reads weights, in order.
         digesting: What computes the digests of the models' files, by name.
-        needs: The memory that the models that generate tokens need, by name, on a CPU.
+        needs: The memory that models need, by name, on a CPU; without that of models that are
+            called once and in memory already.
         kernels: Instruction set of the native kernels; empty without them.
     """
 
@@ -62,7 +63,7 @@ class LoadedModels:
     sections: Mapping[str, Section]
     reading: Sequence[Future[None]]
     digesting: Mapping[str, Future[str]]
-    needs: Mapping[str, MemoryNeed]
+    needs: Mapping[str, Need]
     kernels: str
 
     def wait_for_weights(self) -> None:
@@ -161,7 +162,7 @@ def _load_models(
     models: dict[str, Model] = {}
     call_models: dict[str, CallModel] = {}
     ladders: dict[str, Ladders] = {}
-    needs: dict[str, MemoryNeed] = {}
+    memory = MemoryCheck(memories, prefix_growth=prefix_growth, cache_growth=cache_growth)
     sections: dict[str, Section] = {}
     reading: list[Future[None]] = []
     digesting: dict[str, Future[str]] = {}
@@ -173,12 +174,16 @@ def _load_models(
 
         reading.append(reader.submit(prepared))
 
+    on_cpu = DeviceKind.present() is DeviceKind.CPU
     digests = DigestCache(compile_cache)
     packed = kernels is not None
     dtype = resolve_dtype(config.dtype, packed=packed)
     cache_dtype = resolve_cache_dtype(config.kv_cache_dtype, dtype, packed=packed)
     for name, directory in directories.items():
         log.info("loading model", model=name, directory=str(directory))
+        if on_cpu and (of_call := call_need(directory, dtype, packed=packed)) is not None:
+            memory.require(name, of_call)
+        before = len(reading)
         called = _load_call_model(
             name,
             directory,
@@ -190,6 +195,9 @@ def _load_models(
         )
         if called is not None:
             check_no_draft(name, config.drafts, called.model.kind)
+            if len(reading) == before:
+                # Its weights were read at once.
+                memory.forget(name)
             digesting[name] = reader.submit(digests.digest, directory)
             call_models[name] = called.model
             if called.section is not None:
@@ -201,8 +209,8 @@ def _load_models(
         of_draft = None
         if draft is not None:
             of_draft = check_draft(name, checkpoint, family, draft, packed=packed)
-        if DeviceKind.present() is DeviceKind.CPU:
-            needs[name] = MemoryNeed.of(
+        if on_cpu:
+            need = MemoryNeed.of(
                 checkpoint,
                 family,
                 dtype=dtype,
@@ -211,12 +219,7 @@ def _load_models(
                 slots=config.slots,
                 draft=of_draft,
             )
-            require_memory(
-                needs,
-                prefix_growth=prefix_growth,
-                cache_growth=cache_growth,
-                held=sum(memories[each].populated for each in needs if each in memories),
-            )
+            memory.require(name, need)
         model = load_model(
             name,
             directory,
@@ -260,7 +263,7 @@ def _load_models(
         sections=sections,
         reading=reading,
         digesting=digesting,
-        needs=needs,
+        needs=memory.needs,
         kernels=kernels or "",
     )
 
