@@ -21,7 +21,7 @@ from shaperouter_service.rpc.health import Health, serving_health
 from shaperouter_service.rpc.server import listen, make_server, stopped_at_end
 from shaperouter_service.rpc.tls import ServerTls
 from shaperouter_service.rpc.unix_sockets import claimed
-from shaperouter_service.system.background import in_background
+from shaperouter_service.system.background import in_background, survive_errors
 from shaperouter_service.system.drain import Drain
 from shaperouter_service.system.populated_memory import PopulatedMemory
 from shaperouter_service.system.process import EXIT_DEFECT, exit_with_parent, prepare_process
@@ -40,6 +40,9 @@ log = structlog.get_logger(__name__)
 
 # Seconds between saves of the record of traffic; a killed worker loses the traffic since the last.
 RECORD_INTERVAL = 30.0
+
+# Seconds before the worker's snapshots are followed again after an error, which may come each time.
+OBSERVE_AGAIN = 1.0
 
 # Time limit of the last save in seconds; usually it takes milliseconds.
 LAST_SAVE_TIMEOUT = 5.0
@@ -190,12 +193,17 @@ async def _observed(
     Otherwise a rollout would stop the next worker too early. Later loads leave it ready.
     """
     ready = False
-    async for snapshot in servicer.snapshots(until_drain=False):
-        if metrics:
-            metrics.observe(snapshot)
-        if snapshot.warm and not ready and servicer.settled and not stop.is_set():
-            ready = True
-            health.set_ready(True)
+    while True:
+        with survive_errors("observing the worker"):
+            async with contextlib.aclosing(servicer.snapshots(until_drain=False)) as snapshots:
+                async for snapshot in snapshots:
+                    if metrics:
+                        metrics.observe(snapshot)
+                    if snapshot.warm and not ready and servicer.settled and not stop.is_set():
+                        health.set_ready(True)
+                        ready = True
+        # An error ends the snapshots, and nothing else does.
+        await asyncio.sleep(OBSERVE_AGAIN)
 
 
 @contextlib.asynccontextmanager
@@ -206,7 +214,8 @@ async def _recorded(engine: Engine) -> AsyncIterator[None]:
     async def saving() -> None:
         while True:
             await asyncio.sleep(RECORD_INTERVAL)
-            await asyncio.to_thread(engine.save_record)
+            with survive_errors("saving the record of traffic"):
+                await asyncio.to_thread(engine.save_record)
 
     try:
         async with saving():

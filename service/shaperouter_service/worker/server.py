@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 from grpc import aio
@@ -224,7 +224,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             with survive_errors("following deployments"):
                 await self._repository.follow()
 
-    async def snapshots(self, *, until_drain: bool = True) -> AsyncIterator[Snapshot]:
+    async def snapshots(self, *, until_drain: bool = True) -> AsyncGenerator[Snapshot, None]:
         """Yields the worker's state, at once and after changes.
 
         Args:
