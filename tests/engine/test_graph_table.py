@@ -442,6 +442,14 @@ def test_a_budget_is_exhausted_once_a_worthwhile_graph_has_no_room() -> None:
     wait_until(lambda: graph.state is GraphState.READY)
 
 
+def test_a_request_for_a_model_that_has_just_been_removed_leaves_no_graph() -> None:
+    fake = Table()
+    of_removed = dataclasses.replace(_signature(64), model="removed")
+    with pytest.raises(KeyError):
+        fake.table.request_compile(of_removed, urgent=True)
+    assert not fake.table.graphs()
+
+
 def test_a_frozen_table_compiles_nothing() -> None:
     fake = Table()
     fake.table.freeze()

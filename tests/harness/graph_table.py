@@ -68,5 +68,7 @@ class Table:
         self.changes += 1
 
     def _build(self, signature: Signature) -> Any:
+        if signature.model != "m":
+            raise KeyError(signature.model)
         self.programs[signature] = FakeProgram(self.error)
         return self.programs[signature]

@@ -144,11 +144,12 @@ class GraphTable:
             ):
                 return graph
             self._check(signature, self._counted())
+            if graph.program is None:
+                # First, because it fails if the model has just been removed.
+                graph.program = self._build(signature)
             self._graphs[signature] = graph
             if graph.state is GraphState.COLD:
                 graph.error = ""
-            if graph.program is None:
-                graph.program = self._build(signature)
             self._queue.put(signature, urgent=urgent)
             self._move(graph, GraphState.QUEUED)
             # Others than compile threads wait, too: `remove` and `stop`.

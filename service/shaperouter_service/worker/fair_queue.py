@@ -93,7 +93,7 @@ class FairQueue:
 
     def end(self, run: Run) -> None:
         """Refunds the unused tokens of a started run; the others advance the virtual time."""
-        clients = self._running.keys() | {place.run.client for place in self._places}
+        clients = {*self._running, *(place.run.client for place in self._places)}
         self._running -= Counter([run.client])
         if not run.resumed:
             if run.client in self._ends:
