@@ -112,8 +112,7 @@ def _read(path: Path) -> Traffic:
         raise TrafficFormatError(
             f"its model is {traffic.model!r}, but it is in the directory of another model"
         )
-    # A clock that was ahead must not make all other traffic look old.
-    return replace(traffic, as_of=min(traffic.as_of, time.time()))
+    return _until_now(traffic)
 
 
 def _try_read(path: Path) -> Traffic | None:
@@ -124,7 +123,15 @@ def _try_read(path: Path) -> Traffic | None:
 
 
 def _merged(known: Traffic | None, more: Traffic) -> Traffic:
-    return known.merged(more) if known else more
+    return _until_now(known).merged(_until_now(more)) if known else more
+
+
+def _until_now(traffic: Traffic) -> Traffic:
+    """Dates traffic now if it is of the future.
+
+    A clock that was ahead must not make all other traffic look old.
+    """
+    return replace(traffic, as_of=min(traffic.as_of, time.time()))
 
 
 def _new_name() -> str:

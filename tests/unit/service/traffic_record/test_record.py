@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.traffic import Traffic
 from shaperouter_service.routing.traffic_json import to_json
 from shaperouter_service.traffic_record import TrafficRecorder, read_record
+from shaperouter_service.traffic_record import files as files_module
+from shaperouter_service.traffic_record import recorder as recorder_module
 from shaperouter_service.traffic_record.files import ABANDONED_SECONDS, MERGED_FROM
 
 LADDERS = Ladders.default(max_length=128, slots=2)
@@ -229,6 +232,45 @@ def test_a_file_dated_in_the_future_does_not_age_the_others(
     with monkeypatch.context() as patch:
         patch.setattr("shaperouter_service.traffic_record.recorder.time.time", lambda: years)
         ahead.save()
+    assert prompts(directory) == {12: pytest.approx(1), 13: pytest.approx(1)}
+
+
+@pytest.fixture
+def clock_ahead(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """Sets the clock years ahead until the patch is undone."""
+    years = time.time() + 1e8
+    ahead = SimpleNamespace(time=lambda: years, monotonic=time.monotonic)
+    with monkeypatch.context() as patch:
+        patch.setattr(recorder_module, "time", ahead)
+        patch.setattr(files_module, "time", ahead)
+        yield patch
+
+
+def test_traffic_saved_while_the_clock_was_ahead_does_not_age_later_traffic(
+    directory: Path, recorder: Recorder, clock_ahead: pytest.MonkeyPatch
+) -> None:
+    process = recorder()
+    process.prompt(MODEL, 12)
+    process.save()
+    clock_ahead.undo()
+    process.prompt(MODEL, 13)
+    process.save()
+    assert prompts(directory) == {12: pytest.approx(1), 13: pytest.approx(1)}
+
+
+def test_traffic_that_could_not_be_saved_while_the_clock_was_ahead_does_not_age_later_traffic(
+    directory: Path,
+    recorder: Recorder,
+    clock_ahead: pytest.MonkeyPatch,
+    full_disk: pytest.MonkeyPatch,
+) -> None:
+    process = recorder()
+    process.prompt(MODEL, 12)
+    process.save()
+    full_disk.undo()
+    clock_ahead.undo()
+    process.prompt(MODEL, 13)
+    process.save()
     assert prompts(directory) == {12: pytest.approx(1), 13: pytest.approx(1)}
 
 
