@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -161,3 +162,15 @@ def test_a_revision_whose_turn_has_not_come_is_reported_as_loading(
         for _ in range(2):
             asyncio.run(worker.follow())
         assert {report.state for report in worker.reports()} == {RevisionState.READY}
+
+
+def test_orders_that_arrive_after_their_router_has_left_keep_no_revision(
+    worker: ModelRepository, told_at_once: None
+) -> None:
+    with worker.watched_by("router"):
+        pass
+    orders = _orders("5678")
+    old = Revision(model="gpt2@1234", location="tuned", digest="1234")
+    worker.order(dataclasses.replace(orders, held=(old,)))
+    assert worker.deployments == [*orders.deployments]
+    assert [report.model for report in worker.reports()] == ["gpt2@5678"]

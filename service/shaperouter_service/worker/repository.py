@@ -178,7 +178,9 @@ class ModelRepository:
 
     def order(self, orders: Orders) -> None:
         """Takes the orders of a router; `follow` carries them out."""
-        self._orders[orders.router] = orders
+        # Orders that arrive after their router has left would never be forgotten.
+        if orders.router in self._watching:
+            self._orders[orders.router] = orders
         before, self._deployments = self._deployments, newest(self._deployments, orders.deployments)
         if not self._engine.warm:
             # What this worker learns while it starts was loaded before its start.
