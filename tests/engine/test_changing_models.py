@@ -108,7 +108,7 @@ def test_a_load_needs_no_memory_for_prefixes_that_are_cached_already(
     wait_until(lambda: bench.parts.prefixes.reports[SERVED].bytes > 0)
     needed: list[int] = []
 
-    def require(_: object, *, prefix_growth: int, **__: object) -> None:
+    def require(*_: object, prefix_growth: int, **__: object) -> None:
         needed.append(prefix_growth)
 
     monkeypatch.setattr(memory_need, "require_memory", require)

@@ -15,7 +15,7 @@ from harness.functions import TestFunction
 from shaperouter_service.commands.group import cli
 from shaperouter_service.errors import StartupError
 from shaperouter_service.system.process import EXIT_CONFIG
-from shaperouter_service.worker.memory_need import MemoryNeed
+from shaperouter_service.worker.memory_need import Need
 
 
 def check(*arguments: str) -> Result:
@@ -83,12 +83,12 @@ def test_a_draft_for_a_model_that_generates_nothing_is_an_error() -> None:
 def test_models_that_fit_only_alone_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[set[str]] = []
 
-    def require(needs: Mapping[str, MemoryNeed], **_: object) -> None:
+    def require(needs: Mapping[str, Need], *_: object, **__: object) -> None:
         seen.append(set(needs))
         if len(needs) > 1:
             raise StartupError("memory: these models do not fit together")
 
-    monkeypatch.setattr("shaperouter_service.roles.check.require_memory", require)
+    monkeypatch.setattr("shaperouter_service.worker.memory_need.require_memory", require)
     result = check("--model=demo", f"--model=tiny={GOLDENS / 'gpt2-untied'}")
     assert seen == [{"demo"}, {"demo", "tiny"}]
     assert line(result, "model demo")[0] == "ok"

@@ -161,6 +161,26 @@ def test_new_clients_do_not_hold_up_a_client_that_has_used_something_forever() -
     pytest.fail("1000 later clients went first")
 
 
+def test_a_run_that_waits_for_its_graph_does_not_let_new_clients_hold_up_others() -> None:
+    queue = filled()
+    running = [started(queue, run("beside"))]
+    before = [started(queue, run("stalled", tokens=99)), started(queue, run("a", tokens=999))]
+    stalled, waiting = run("stalled"), run("a")
+    queue.put(stalled)
+    queue.put(waiting)
+    for each in before:
+        ended(queue, each, generated=each.max_new_tokens)
+    for index in range(1000):
+        queue.put(run(f"client {index}"))
+        first = next(each for each in queue if each is not stalled)
+        if first is waiting:
+            return
+        queue.start(first)
+        running.append(first)
+        ended(queue, running.pop(0), generated=9)
+    pytest.fail("1000 later clients went first")
+
+
 def test_a_client_that_comes_once_is_forgotten() -> None:
     queue = filled()
     running = [started(queue, run("client"))]

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pytest
 import tensorflow as tf
 
-from harness.graph_table import FakeProgram, Table
+from harness.graph_table import REMOVED, FakeProgram, Table
 from harness.waiting import wait_until
 from shaperouter_service.errors import (
     ExhaustedError,
@@ -444,7 +444,7 @@ def test_a_budget_is_exhausted_once_a_worthwhile_graph_has_no_room() -> None:
 
 def test_a_request_for_a_model_that_has_just_been_removed_leaves_no_graph() -> None:
     fake = Table()
-    of_removed = dataclasses.replace(_signature(64), model="removed")
+    of_removed = dataclasses.replace(_signature(64), model=REMOVED)
     with pytest.raises(KeyError):
         fake.table.request_compile(of_removed, urgent=True)
     assert not fake.table.graphs()

@@ -1,7 +1,8 @@
 """The memory of a model is known before anything is allocated, and sequences can be limited."""
 
-from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -18,8 +19,8 @@ from shaperouter_service.worker import memory_need, models
 from shaperouter_service.worker.memory_need import (
     WORKER_BYTES,
     CallMemoryNeed,
+    MemoryCheck,
     MemoryNeed,
-    Need,
     call_need,
     require_memory,
 )
@@ -137,31 +138,16 @@ def test_a_model_that_does_not_fit_beside_those_that_serve_is_refused(
         engine.load("m", answering_once, model_digest(answering_once))
 
 
-@pytest.fixture
-def needed(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The models whose memory was needed at each check."""
-    checks: list[list[str]] = []
-
-    def require(needs: Mapping[str, Need], **_: object) -> None:
-        checks.append([*needs])
-
-    monkeypatch.setattr(memory_need, "require_memory", require)
-    return checks
-
-
-def test_weights_that_were_read_at_once_are_not_needed_again(
-    needed: list[list[str]], tmp_path: Path
+@pytest.mark.parametrize("kernels", ["off", "auto"])
+def test_memory_that_models_take_while_they_are_loaded_is_not_needed_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kernels: str
 ) -> None:
+    left = iter([2 * WORKER_BYTES])
+    # Later, weights that were read have taken the rest.
+    monkeypatch.setattr(memory_need, "available_memory", lambda: next(left, 0))
     function = FUNCTIONS["dense"].save(tmp_path / "dense")
-    paths = {"function": function, "encoder": GOLDENS / "bert-embedder", "decoder": DECODER}
-    CallBench(paths, kernels="off")
-    assert needed == [["function"], ["encoder"], ["decoder"]]
-
-
-@pytest.mark.usefixtures("native_kernels")
-def test_weights_that_are_being_read_are_needed(needed: list[list[str]]) -> None:
-    CallBench({"encoder": GOLDENS / "bert-embedder", "decoder": DECODER})
-    assert needed == [["encoder"], ["encoder", "decoder"]]
+    paths = {"function": function, "decoder": DECODER, "encoder": GOLDENS / "bert-embedder"}
+    CallBench(paths, kernels=kernels)
 
 
 def test_models_share_the_memory() -> None:
@@ -171,11 +157,19 @@ def test_models_share_the_memory() -> None:
         require_memory({"a": one, "b": one}, available=WORKER_BYTES + 19 * 10**8)
 
 
-def test_memory_that_weights_hold_already_is_not_needed_again() -> None:
+def test_memory_that_weights_hold_already_is_not_needed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model = MemoryNeed(weights=10**9, position=1, positions=512, max_length=512, slots=1)
-    require_memory({"m": model}, available=WORKER_BYTES + 10**8, held=10**9)
+    monkeypatch.setattr(memory_need, "available_memory", lambda: WORKER_BYTES + 10**8)
+
+    def check(held: int) -> MemoryCheck:
+        memory: Any = SimpleNamespace(populated=held)
+        return MemoryCheck({"m": memory}, prefix_growth=0, cache_growth=None)
+
+    check(10**9).require("m", model)
     with pytest.raises(StartupError, match=r"2\.0 GB of memory, but 1\.6 GB are available"):
-        require_memory({"m": model}, available=WORKER_BYTES + 10**8, held=5 * 10**8)
+        check(5 * 10**8).require("m", model)
 
 
 def test_memory_for_prefixes_is_needed_only_by_models_without_an_encoder() -> None:

@@ -32,6 +32,9 @@ class FakeProgram:
             raise RuntimeError(self._error)
 
 
+# The name of a model that has just been removed.
+REMOVED = "removed"
+
 DIMENSIONS = Dimensions(weight_bytes=1_000_000, cache_bytes_per_token=1_000, prefill_piece=128)
 
 
@@ -68,7 +71,7 @@ class Table:
         self.changes += 1
 
     def _build(self, signature: Signature) -> Any:
-        if signature.model != "m":
+        if signature.model == REMOVED:
             raise KeyError(signature.model)
         self.programs[signature] = FakeProgram(self.error)
         return self.programs[signature]

@@ -46,7 +46,7 @@ from shaperouter_service.system.sizes import format_size
 from shaperouter_service.text import load_tokenizer
 from shaperouter_service.worker.drafts import check_draft, check_no_draft
 from shaperouter_service.worker.ladders import check_warm, first_graphs, make_ladders
-from shaperouter_service.worker.memory_need import MemoryNeed, Need, call_need, require_memory
+from shaperouter_service.worker.memory_need import MemoryCheck, MemoryNeed, call_need
 
 
 class Verdict(StrEnum):
@@ -161,7 +161,7 @@ def check_setup(setup: Setup) -> list[Finding]:
         dtype = resolve_dtype(setup.dtype, packed=instructions is not None)
         findings.add(Verdict.OK, "kernels", instructions or "none: XLA computes products")
     ladders: dict[str, Ladders | CallLadders] = {}
-    needs: dict[str, Need] = {}
+    memory = MemoryCheck({}, prefix_growth=setup.prefix_cache_bytes, cache_growth=None)
     weight_bytes = 0
     for spec in setup.models:
         name = spec.partition("=")[0]
@@ -172,7 +172,7 @@ def check_setup(setup: Setup) -> list[Finding]:
                 spec,
                 ladders,
                 dtype or "float32",
-                needs=needs,
+                memory=memory,
                 packed=instructions is not None,
             )
     if len(ladders) == len(setup.models):
@@ -227,13 +227,13 @@ def _check_model(
     ladders: dict[str, Ladders | CallLadders],
     dtype: DType,
     *,
-    needs: dict[str, Need],
+    memory: MemoryCheck,
     packed: bool,
 ) -> int:
     """Checks one model; returns the size of its weights in bytes.
 
-    Adds its ladders to `ladders`. Adds the memory that it needs to `needs`, which has that of the
-    models before it: they must fit together.
+    Adds its ladders to `ladders`, and its need of memory to that of the models before it: they must
+    fit together.
 
     Raises:
         StartupError: The model cannot be served.
@@ -241,8 +241,7 @@ def _check_model(
     (source,) = parse_models([spec])
     on_cpu = DeviceKind.present() is DeviceKind.CPU
     if on_cpu and (call := call_need(source.directory, dtype, packed=packed)) is not None:
-        needs[source.name] = call
-        require_memory(needs, prefix_growth=setup.prefix_cache_bytes)
+        memory.require(source.name, call)
     if is_function(source.directory):
         check_no_draft(source.name, setup.drafts, "function")
         return _check_function(findings, source, ladders)
@@ -282,7 +281,7 @@ def _check_model(
         of_draft = check_draft(source.name, checkpoint, family, draft, packed=packed)
     if on_cpu:
         cache_dtype = resolve_cache_dtype(setup.kv_cache_dtype, dtype, packed=packed)
-        needs[source.name] = MemoryNeed.of(
+        need = MemoryNeed.of(
             checkpoint,
             family,
             dtype=dtype,
@@ -291,7 +290,7 @@ def _check_model(
             slots=setup.slots,
             draft=of_draft,
         )
-        require_memory(needs, prefix_growth=setup.prefix_cache_bytes)
+        memory.require(source.name, need)
     return _check_checkpoint(
         findings,
         source,

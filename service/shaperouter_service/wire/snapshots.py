@@ -35,9 +35,10 @@ class SnapshotWriter:
     def write(self, snapshot: Snapshot) -> worker_pb2.WatchResponse:
         """The message of a snapshot."""
         if snapshot.deployments != self._deployments:
-            self._deployments = snapshot.deployments
             written = deployments_to_message(snapshot.deployments).deployments
             self._encoded = worker_pb2.WatchResponse(deployments=written).SerializeToString()
+            # Last: they are written again if that failed.
+            self._deployments = snapshot.deployments
         message = _SNAPSHOTS.to_message(snapshot)
         message.MergeFromString(self._encoded)
         return message

@@ -19,12 +19,19 @@ from shaperouter_service.errors import QueueFullError
 from shaperouter_service.worker.run import Phase, Run
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class _Place:
-    """A queued run, and the virtual time of its arrival, which is the minimum of its tag."""
+    """A queued run.
+
+    Attributes:
+        run: The run.
+        since: The virtual time of its arrival, which is the minimum of its tag.
+        passed: Whether a run has started before its turn, as this one waits for its graph.
+    """
 
     run: Run
     since: float
+    passed: bool = False
 
 
 class FairQueue:
@@ -55,9 +62,7 @@ class FairQueue:
 
     def __iter__(self) -> Iterator[Run]:
         """The queued runs in the order of their tags."""
-        tags = self._tags()
-        # Sorting keeps the order of arrival among equal tags.
-        return (place.run for place, _ in sorted(tags, key=lambda tagged: tagged[1]))
+        return (place.run for place, _ in self._in_order())
 
     def put(self, run: Run) -> None:
         """Adds a run.
@@ -76,7 +81,11 @@ class FairQueue:
 
     def start(self, run: Run) -> None:
         """Removes a run that gets a slot, and charges its client."""
-        ((place, tag),) = (tagged for tagged in self._tags() if tagged[0].run is run)
+        tags = self._in_order()
+        index = next(index for index, (place, _) in enumerate(tags) if place.run is run)
+        for earlier, _ in tags[:index]:
+            earlier.passed = True
+        place, tag = tags[index]
         self._places.remove(place)
         self._running[run.client] += 1
         self._now = max(self._now, tag)
@@ -107,7 +116,8 @@ class FairQueue:
 
         Beyond it, the client would have runs ahead of clients that come later and have used less.
         """
-        behind = [tag for place, tag in self._tags() if tag > place.since]
+        waiting = (each for each in self._tags() if not each[0].passed)
+        behind = [tag for place, tag in waiting if tag > place.since]
         self._now = max(self._now, min([self._now + tokens, *behind]))
 
     def remove(self, run: Run) -> None:
@@ -131,6 +141,11 @@ class FairQueue:
                 kept.append(place)
         self._places = kept
         return dropped
+
+    def _in_order(self) -> list[tuple[_Place, float]]:
+        """The queued runs in the order of their tags."""
+        # Sorting keeps the order of arrival among equal tags.
+        return sorted(self._tags(), key=lambda tagged: tagged[1])
 
     def _tags(self) -> Iterator[tuple[_Place, float]]:
         """The queued runs in order of arrival, with their tags."""

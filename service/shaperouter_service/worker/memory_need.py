@@ -166,29 +166,24 @@ def call_need(path: Path, dtype: DType, *, packed: bool) -> CallMemoryNeed | Non
 
 def require_memory(
     needs: Mapping[str, Need],
-    available: int | None = None,
+    available: int,
     *,
     prefix_growth: int = 0,
     cache_growth: int | None = None,
-    held: int = 0,
 ) -> None:
     """Checks that models fit into the memory of this machine or container.
 
     Args:
         needs: The need of each model, by name; the last one is new.
-        available: Bytes that are available; by default what the system says.
+        available: Bytes that are available before any of them is read.
         prefix_growth: Bytes by which the prefix cache may still grow: all of it at a start. Not
             needed if all models have an encoder.
         cache_growth: If the worker serves already, bytes by which the caches of its other models
             may still grow.
-        held: Bytes that the worker holds already for weights of these models.
 
     Raises:
         StartupError: They do not fit; the message has the numbers, and a length that would fit.
     """
-    if available is None:
-        available = available_memory()
-    available += held
     besides, what = WORKER_BYTES, "TensorFlow and graphs"
     if cache_growth is not None:
         besides, what = cache_growth, "the growing caches of others"
@@ -224,15 +219,16 @@ class MemoryCheck:
         prefix_growth: int,
         cache_growth: int | None,
     ) -> None:
-        """Starts without models.
+        """Starts without models, and notes the available memory, which loading will use.
 
         Args:
-            populated: Memory that the worker holds already for weights, by name of the model.
+            populated: Memory that the worker has already taken for weights, by name of the model.
             prefix_growth: See `require_memory`.
             cache_growth: Likewise.
         """
         self.needs: dict[str, Need] = {}
-        self._populated = populated
+        held = sum(memory.populated for memory in populated.values())
+        self._available = available_memory() + held
         self._prefix_growth, self._cache_growth = prefix_growth, cache_growth
 
     def require(self, name: str, need: Need) -> None:
@@ -244,13 +240,7 @@ class MemoryCheck:
         self.needs[name] = need
         require_memory(
             self.needs,
+            self._available,
             prefix_growth=self._prefix_growth,
             cache_growth=self._cache_growth,
-            held=sum(
-                memory.populated for each, memory in self._populated.items() if each in self.needs
-            ),
         )
-
-    def forget(self, name: str) -> None:
-        """Forgets a model that is in memory, and so no longer part of the available memory."""
-        self.needs.pop(name, None)

@@ -52,8 +52,7 @@ class LoadedModels:
         sections: The sections of all of them of the compile cache; empty without a cache.
         reading: What still reads weights, in order.
         digesting: What computes the digests of the models' files, by name.
-        needs: The memory that models need, by name, on a CPU; without that of models that are
-            called once and in memory already.
+        needs: The memory that models need, by name, on a CPU.
         kernels: Instruction set of the native kernels; empty without them.
     """
 
@@ -183,7 +182,6 @@ def _load_models(
         log.info("loading model", model=name, directory=str(directory))
         if on_cpu and (of_call := call_need(directory, dtype, packed=packed)) is not None:
             memory.require(name, of_call)
-        before = len(reading)
         called = _load_call_model(
             name,
             directory,
@@ -195,9 +193,6 @@ def _load_models(
         )
         if called is not None:
             check_no_draft(name, config.drafts, called.model.kind)
-            if len(reading) == before:
-                # Its weights were read at once.
-                memory.forget(name)
             digesting[name] = reader.submit(digests.digest, directory)
             call_models[name] = called.model
             if called.section is not None:
