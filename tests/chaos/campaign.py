@@ -92,7 +92,7 @@ class Campaign:
             schedule: The faults.
             work: An empty directory.
             kept: Where models and compiled graphs are kept from campaign to campaign.
-            usage: A file for samples of what the processes use while faults happen.
+            usage: Where to write samples of memory, threads and descriptors during the faults.
             callers: Number of callers.
         """
         self._schedule, self._work, self._kept, self._usage = schedule, work, kept, usage

@@ -1,4 +1,4 @@
-"""Samples what the service uses while a campaign goes on, and tells what grows."""
+"""Samples the memory, threads and descriptors of a campaign's service, and reports growth."""
 
 from __future__ import annotations
 

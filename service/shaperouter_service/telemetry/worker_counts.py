@@ -25,6 +25,9 @@ from shaperouter_service.routing.snapshots import (
 # successors have reported. Older ones have ended.
 _MAY_RETURN = 3
 
+# The label of a bucket, as Prometheus' own client writes it.
+_label: Callable[[float], str] = floatToGoString
+
 # Values of labels; the first one is the model.
 Labels = tuple[str, ...]
 
@@ -58,10 +61,6 @@ class Counts:
             accumulated += count
             buckets.append((_label(bound), float(accumulated)))
         return buckets
-
-
-def _label(bound: float) -> str:
-    return str(floatToGoString(bound))  # type: ignore[no-untyped-call]  # it has no types
 
 
 @dataclass
