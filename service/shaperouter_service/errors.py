@@ -20,7 +20,9 @@
     ├── ModelUnloadingError      RESOURCE_EXHAUSTED   the worker is about to free the model
     ├── QueueFullError           RESOURCE_EXHAUSTED   the queue of a worker's lane is full
     ├── TextQueueFullError       RESOURCE_EXHAUSTED   too much text waits to be tokenized
-    ├── RecordingMemoryError     RESOURCE_EXHAUSTED   recordings take too much memory
+    ├── MemoryLimitError         RESOURCE_EXHAUSTED   calls take too much memory
+    │   ├── RecordingMemoryError                      those with recordings
+    │   └── TensorMemoryError                         those with tensors
     ├── ExhaustedError           RESOURCE_EXHAUSTED   the process has no memory or files left
     ├── StoppingError            UNAVAILABLE          the process is stopping
     ├── OverloadedError          RESOURCE_EXHAUSTED   the request would wait too long
@@ -385,21 +387,47 @@ class TextQueueFullError(ServiceError):
         )
 
 
-class RecordingMemoryError(ServiceError):
-    """Recordings use their maximum of memory, or one client's maximum."""
+class MemoryLimitError(ServiceError):
+    """Calls use their maximum of memory, or one client's maximum.
+
+    Attributes:
+        what: What takes the memory.
+        field: The field of requests that has it.
+        option: The option that sets the limit.
+    """
 
     code = Code.RESOURCE_EXHAUSTED
-    reason = "RECORDING_MEMORY_FULL"
-    # Another transcription has to end first, and nobody knows when.
+    # Another call has to end first, and nobody knows when.
     retry_after = 1.0
+    what: str
+    field: str
+    option: str
 
     def __init__(self, limit: int, *, of_client: bool = False) -> None:
-        """Takes the limit in bytes, of all recordings or of one client's."""
+        """Takes the limit in bytes, of all calls or of one client's."""
         of = " of one client" if of_client else ""
         super().__init__(
-            f"recordings take too much memory: limit {limit} bytes{of}; "
+            f"{self.what} take too much memory: limit {limit} bytes{of}; "
             "send the request again later"
         )
+
+
+class RecordingMemoryError(MemoryLimitError):
+    """Recordings use their maximum of memory, or one client's maximum."""
+
+    reason = "RECORDING_MEMORY_FULL"
+    what = "recordings"
+    field = "audio.content"
+    option = "--max-recording-memory"
+
+
+class TensorMemoryError(MemoryLimitError):
+    """Tensors use their maximum of memory, or one client's maximum."""
+
+    reason = "TENSOR_MEMORY_FULL"
+    what = "tensors"
+    field = "inputs"
+    option = "--max-tensor-memory"
 
 
 class ExhaustedError(ServiceError):

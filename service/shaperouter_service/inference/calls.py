@@ -23,6 +23,7 @@ class InferenceRequest:
         outputs: Names of the tensors to return; empty for all.
         truncates: Whether texts that are too long are cut; if not, they are refused.
         explains: Whether the caller asks for the routing decisions.
+        received_bytes: Size of the request as it came, which its door keeps until it is answered.
     """
 
     model: str
@@ -30,6 +31,12 @@ class InferenceRequest:
     outputs: Sequence[str] = ()
     truncates: bool = False
     explains: bool = False
+    received_bytes: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the request and its tensors; elements of type BYTES count as pointers."""
+        return self.received_bytes + _size(self.inputs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,4 +125,8 @@ class InferenceResult:
     @property
     def size(self) -> int:
         """Bytes of the tensors; elements of type BYTES count as pointers."""
-        return sum(array.nbytes for array in self.outputs.values())
+        return _size(self.outputs)
+
+
+def _size(tensors: Tensors) -> int:
+    return sum(array.nbytes for array in tensors.values())

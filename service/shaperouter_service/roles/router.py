@@ -14,6 +14,7 @@ from shaperouter_service.edge.console.paths import DOOR as CONSOLE
 from shaperouter_service.edge.http.app import make_app
 from shaperouter_service.edge.http.server import bound, port_of, serving
 from shaperouter_service.edge.inference.http.paths import DOOR as OPEN_INFERENCE
+from shaperouter_service.errors import RecordingMemoryError, TensorMemoryError
 from shaperouter_service.fleet import (
     Fleet,
     OverloadGuard,
@@ -43,6 +44,7 @@ from shaperouter_service.rpc.server import (
 from shaperouter_service.rpc.unix_sockets import claimed
 from shaperouter_service.serving.abandoned_loads import taking_back_abandoned_loads
 from shaperouter_service.serving.core import Core
+from shaperouter_service.serving.fair_memory import FairMemory
 from shaperouter_service.serving.gate import Gate
 from shaperouter_service.serving.generation.service import GenerationService
 from shaperouter_service.serving.graphs.graphs import Graphs
@@ -55,7 +57,6 @@ from shaperouter_service.serving.overview import Overview
 from shaperouter_service.serving.refusal_log import RefusalLog
 from shaperouter_service.serving.repository import Repository
 from shaperouter_service.serving.request_record import RequestRecorder
-from shaperouter_service.serving.transcription.recording_memory import RecordingMemory
 from shaperouter_service.serving.transcription.service import TranscriptionService
 from shaperouter_service.supervision import WorkerProcesses
 from shaperouter_service.system.drain import Drain
@@ -260,9 +261,16 @@ def _make_core(
             threads,
             recorder,
             metrics=TranscriptionMetrics(registry),
-            memory=RecordingMemory(config.max_recording_memory),
+            memory=FairMemory(config.max_recording_memory, full=RecordingMemoryError),
         ),
-        inference=InferenceService(fleet, choice, tokenizers, threads, recorder),
+        inference=InferenceService(
+            fleet,
+            choice,
+            tokenizers,
+            threads,
+            recorder,
+            memory=FairMemory(config.max_tensor_memory, full=TensorMemoryError),
+        ),
         models=models,
         repository=repository,
         on_demand=on_demand,

@@ -22,6 +22,7 @@ class RouterConfig:
         max_queue_seconds: Maximum expected wait for a slot.
         max_calls: Maximum number of generations, transcriptions and calls of functions in progress.
         max_recording_memory: Maximum bytes of all recordings.
+        max_tensor_memory: Maximum bytes of all tensors and their requests.
         http_listen: Address of the HTTP server; None means no such server.
         console: Whether the HTTP server serves the console.
         trace_url: Address of a request's trace, with `{trace_id}`; empty for no links to traces.
@@ -47,6 +48,7 @@ class RouterConfig:
     max_queue_seconds: float
     max_calls: int
     max_recording_memory: int
+    max_tensor_memory: int
     own_workers: bool
     http_listen: str | None = None
     console: bool = True

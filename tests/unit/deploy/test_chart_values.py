@@ -129,8 +129,9 @@ def router_memory(limit: str) -> dict[str, Any]:
         # Those of workers replace those of the device.
         (settings("worker", COMPILE_THREADS="3") | pool(device="cpu"), "a", "compile_threads", 3),
         (settings("router", MAX_RECORDING_MEMORY="3MB"), "router", RECORDINGS, 3 * 10**6),
-        # Half of the memory.
+        # Half of the memory, and a quarter.
         (router_memory("4Gi"), "router", RECORDINGS, 2**31),
+        (router_memory("4Gi"), "router", "max_tensor_memory", 2**30),
         (router_memory("1500M"), "router", RECORDINGS, 715 * 2**20),
     ],
     ids=str,

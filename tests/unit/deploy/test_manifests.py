@@ -210,10 +210,11 @@ def test_a_rollout_of_routers_waits_as_long_as_workers_may_start(name: str) -> N
 
 
 @pytest.mark.parametrize("name", [each for each in BUILDS if each != "gateway"])
-def test_recordings_take_half_of_a_routers_memory(name: str) -> None:
+def test_recordings_take_half_of_a_routers_memory_and_tensors_a_quarter(name: str) -> None:
     router = workload_of(name, "shaperouter-router")
     assert router.container["resources"]["limits"]["memory"] == "1Gi"
     assert router.options["max_recording_memory"] == 2**29
+    assert router.options["max_tensor_memory"] == 2**28
 
 
 # What manifests name of each other.

@@ -148,7 +148,12 @@ def play(checkpoint: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Pl
         monkeypatch.setattr(router_role, "make_registry", lambda _: registry)
         # Its HTTP server takes half a second to stop.
         monkeypatch.setattr(router_role, "serve_metrics", lambda *_: contextlib.nullcontext(0))
-        defaults = {"max_queue_seconds": 30.0, "max_calls": 4096, "max_recording_memory": 10**9}
+        defaults = {
+            "max_queue_seconds": 30.0,
+            "max_calls": 4096,
+            "max_recording_memory": 10**9,
+            "max_tensor_memory": 10**9,
+        }
         config = RouterConfig(
             models=[
                 ModelLocation(name=model, directory=checkpoint if text else sockets)

@@ -39,7 +39,8 @@ app.kubernetes.io/name: shaperouter
 {{- $found = mergeOverwrite $found (include "shaperouter.variables" (.Files.Get "files/router.env") | fromYaml) }}
 {{- $_ := set $found "SHAPEROUTER_MODEL" (include "shaperouter.models" (dict "names" list "context" $)) }}
 {{- with dig "limits" "memory" "" (.Values.router.resources | default dict) }}
-{{- $_ := set $found "SHAPEROUTER_MAX_RECORDING_MEMORY" (include "shaperouter.half" .) }}
+{{- $_ := set $found "SHAPEROUTER_MAX_RECORDING_MEMORY" (include "shaperouter.part" (dict "of" . "by" 2)) }}
+{{- $_ := set $found "SHAPEROUTER_MAX_TENSOR_MEMORY" (include "shaperouter.part" (dict "of" . "by" 4)) }}
 {{- end }}
 {{- if .Values.tokens }}
 {{- $_ := set $found "SHAPEROUTER_TOKENS" "/etc/shaperouter/clients/clients.toml" }}
@@ -68,15 +69,15 @@ seconds that a stop takes beside it. */}}
 {{- addf $grace .beside | ceil | int64 }}
 {{- end }}
 
-{{/* Half of a quantity of memory, in whole MiB. */}}
-{{- define "shaperouter.half" -}}
-{{- $text := kindIs "string" . | ternary (toString .) (printf "%.0f" (float64 .)) }}
+{{/* A quantity of memory, divided: of (dict "of" … "by" …), in whole MiB. */}}
+{{- define "shaperouter.part" -}}
+{{- $text := kindIs "string" .of | ternary (toString .of) (printf "%.0f" (float64 .of)) }}
 {{- $units := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 }}
 {{- $unit := regexReplaceAll "^[0-9.]+" $text "" }}
 {{- if not (hasKey $units $unit) }}
 {{- fail (printf "router.resources: limits.memory must be a quantity such as 2Gi, got %q" $text) }}
 {{- end }}
-{{- divf (mulf (regexFind "^[0-9.]+" $text | float64) (index $units $unit)) 2097152 | floor | int64 }}MiB
+{{- divf (mulf (regexFind "^[0-9.]+" $text | float64) (index $units $unit)) (mulf 1048576 .by) | floor | int64 }}MiB
 {{- end }}
 
 {{/* SHAPEROUTER_MODEL of (dict "names" … "context" $): of all models if no name is given. */}}

@@ -34,6 +34,7 @@ class RouterOptions:
     max_queue_seconds: float
     max_calls: int
     max_recording_memory: int
+    max_tensor_memory: int
     tokens: Path | None
     share_prefixes: Literal["client", "all"]
     aliases: tuple[tuple[str, Sequence[Target]], ...]
@@ -76,6 +77,7 @@ class RouterOptions:
             max_queue_seconds=self.max_queue_seconds,
             max_calls=self.max_calls,
             max_recording_memory=self.max_recording_memory,
+            max_tensor_memory=self.max_tensor_memory,
             health_listen=common.health_address,
             tls=tls.server(),
             tokens=self.tokens,
@@ -158,6 +160,17 @@ router_options = options_of(
         "are refused, and their clients may retry. One client alone may use half of the "
         "limit, two a third each, and so on. A recording that needs more than half is "
         "invalid.",
+    ),
+    option(
+        "--max-tensor-memory",
+        type=parse_size,
+        default="1GB",
+        metavar="SIZE",
+        help="Maximum memory for the requests and input tensors of all calls of functions and text "
+        "encoders until they are answered, e.g. 500MB. A call takes the size of its message plus "
+        "that of its tensors. Further calls are refused, and their clients may retry. One client "
+        "alone may use half of the limit, two a third each, and so on. A call that needs more "
+        "than half is invalid.",
     ),
     option(
         "--tokens",

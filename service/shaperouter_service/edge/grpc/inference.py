@@ -1,5 +1,6 @@
 """InferenceService: calls of functions and text encoders over gRPC."""
 
+from dataclasses import replace
 from typing import Any
 
 from shaperouter.v1 import inference_pb2, inference_pb2_grpc
@@ -22,5 +23,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     ) -> inference_pb2.InferResponse:
         """Calls a model."""
         check_count(len(request.inputs), "inputs")
-        asked = await translated(request.ByteSize(), inference_from_message, request)
+        size = request.ByteSize()
+        asked = await translated(size, inference_from_message, request)
+        asked = replace(asked, received_bytes=size)
         return inference_to_message(await self._service.infer(asked, current_call()))

@@ -23,6 +23,7 @@ def call_from_request(request: InferRequest) -> InferenceRequest:
         model=request.model,
         inputs=request.inputs,
         outputs=[output.name for output in request.outputs],
+        received_bytes=request.received_bytes,
     )
 
 

@@ -37,6 +37,7 @@ class InferRequest:
         parameters: The parameters, by name.
         fields: Values that are neither tensors nor parameters, by name.
         outputs: The tensors to answer with; empty for all.
+        received_bytes: Size of the request as it came.
     """
 
     model: str
@@ -46,6 +47,7 @@ class InferRequest:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     fields: Mapping[str, Any] = field(default_factory=dict)
     outputs: Sequence[RequestedOutput] = ()
+    received_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

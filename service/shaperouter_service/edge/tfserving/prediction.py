@@ -58,6 +58,7 @@ class PredictionServicer(prediction_service_pb2_grpc.PredictionServiceServicer):
             model=model_name(request.model_spec),
             inputs=await translated(request.ByteSize(), tensors_from_messages, request.inputs),
             outputs=request.output_filter,
+            received_bytes=request.ByteSize(),
         )
         result = await self._core.inference.infer(asked, current_call())
         return await translated(result.size, _predicted, result)
@@ -103,8 +104,9 @@ class PredictionServicer(prediction_service_pb2_grpc.PredictionServiceServicer):
     async def _run_examples(
         self, model_spec: model_pb2.ModelSpec, given: input_pb2.Input, method: str
     ) -> InferenceResult:
-        asked = InferenceRequest(model=model_name(model_spec), inputs={})
-        examples = await translated(given.ByteSize(), serialized_examples, given)
+        size = given.ByteSize()
+        asked = InferenceRequest(model=model_name(model_spec), inputs={}, received_bytes=size)
+        examples = await translated(size, serialized_examples, given)
 
         def inputs_of(model: ServedModel) -> Tensors:
             return {_only_input(model, method): examples}

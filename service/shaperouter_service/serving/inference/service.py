@@ -8,6 +8,7 @@ from shaperouter_service.inference.calls import InferenceRequest, InferenceResul
 from shaperouter_service.routing.deployments import public_name
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.serving.call import Call
+from shaperouter_service.serving.fair_memory import FairMemory
 from shaperouter_service.serving.inference.labels import with_labels
 from shaperouter_service.serving.inference.preparation import PreparedCall, prepare
 from shaperouter_service.serving.model_choice import ModelChoice
@@ -27,6 +28,8 @@ class InferenceService:
         tokenizers: Mapping[str, Tokenizer | None],
         threads: TokenizerThreads,
         recorder: RequestRecorder,
+        *,
+        memory: FairMemory,
     ) -> None:
         """Serves requests by calling models on a fleet.
 
@@ -36,12 +39,14 @@ class InferenceService:
             tokenizers: The tokenizer of each model; None if it has none.
             threads: The threads that tokenize texts.
             recorder: Makes the records of requests.
+            memory: Memory of all calls' requests and tensors.
         """
         self._fleet = fleet
         self._choice = choice
         self._tokenizers = tokenizers
         self._threads = threads
         self._recorder = recorder
+        self._memory = memory
 
     async def infer(
         self,
@@ -60,12 +65,15 @@ class InferenceService:
         Raises:
             ServiceError: The request is invalid, or cannot be served.
         """
-        with self._recorder.record(call) as record:
+        with self._recorder.record(call) as record, self._memory.share(call.client) as share:
+            # First of all: a call may wait for minutes until its model is loaded.
+            share.resize(request.size)
             async with self._choice.chosen(
                 request.model, call, record, serves=answers_once, does="be called with tensors"
             ) as model:
                 if inputs_of is not None:
                     request = replace(request, inputs=inputs_of(model))
+                    share.resize(request.size, begun=True)
                 prepared = await self._prepare(request, model, call, record)
                 record.rows(prepared.shape.rows)
                 record.prompt(prepared.tokens)

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from shaperouter_service.serving.transcription.recording_memory import Share
+from shaperouter_service.serving.fair_memory import Share
 from shaperouter_service.serving.transcription.whole_recordings import (
     ClientDecoder,
     WholeRecording,

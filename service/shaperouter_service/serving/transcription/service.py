@@ -17,6 +17,7 @@ from shaperouter_service.generation.transcription import (
 from shaperouter_service.routing.deployments import public_name
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.serving.call import Call
+from shaperouter_service.serving.fair_memory import FairMemory, Share
 from shaperouter_service.serving.generation.completion import graph_uses
 from shaperouter_service.serving.merging import merged
 from shaperouter_service.serving.model_choice import ModelChoice
@@ -32,7 +33,6 @@ from shaperouter_service.serving.transcription.options import (
     resolve_transcription,
     special_token_violations,
 )
-from shaperouter_service.serving.transcription.recording_memory import RecordingMemory, Share
 from shaperouter_service.serving.transcription.whole_recordings import ClientDecoder, WholeRecording
 from shaperouter_service.speech.audio.declared import decode_audio
 from shaperouter_service.speech.audio.recording import Recording
@@ -59,7 +59,7 @@ class TranscriptionService:
         recorder: RequestRecorder,
         *,
         metrics: TranscriptionMetrics,
-        memory: RecordingMemory,
+        memory: FairMemory,
     ) -> None:
         """Serves requests by running them on a fleet.
 

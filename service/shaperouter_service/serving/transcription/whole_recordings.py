@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from shaperouter_service.serving.transcription.recording_memory import Share
+from shaperouter_service.serving.fair_memory import Share
 from shaperouter_service.speech.audio.recording import Recording, RecordingStats
 from shaperouter_service.system.fair_thread import FairThread
 

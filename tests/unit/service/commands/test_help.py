@@ -52,6 +52,7 @@ PUBLIC = [
     "--max-queue-seconds",
     "--max-calls",
     "--max-recording-memory",
+    "--max-tensor-memory",
     "--tokens",
     "--share-prefixes",
     "--alias",

@@ -24,6 +24,7 @@ from shaperouter_service.errors import (
     GraphFailedError,
     GraphRefusedError,
     InvalidRequestError,
+    MemoryLimitError,
     ModelLoadingError,
     ModelNotLoadedError,
     ModelUnloadingError,
@@ -39,6 +40,7 @@ from shaperouter_service.errors import (
     ServiceError,
     StillLoadingError,
     StoppingError,
+    TensorMemoryError,
     TextQueueFullError,
     TooManyCallsError,
     UnauthenticatedError,
@@ -155,6 +157,13 @@ ERRORS: list[tuple[ServiceError, int, str, float | None, list[str]]] = [
         "RECORDING_MEMORY_FULL",
         1.0,
         ["limit 500 bytes of one client"],
+    ),
+    (
+        TensorMemoryError(1000),
+        code_pb2.RESOURCE_EXHAUSTED,
+        "TENSOR_MEMORY_FULL",
+        1.0,
+        ["tensors", "limit 1000 bytes"],
     ),
     (
         ExhaustedError("memory"),
@@ -276,7 +285,8 @@ def details(status: status_pb2.Status, kind: type[Message]) -> list[Any]:
 def test_every_error_is_in_the_table() -> None:
     # Errors of one protocol are defined with it.
     own = {each for each in ServiceError.__subclasses__() if each.__module__ == errors.__name__}
-    assert {type(error) for error, *_ in ERRORS} == own - {RelayedError}
+    own |= {*MemoryLimitError.__subclasses__()}
+    assert {type(error) for error, *_ in ERRORS} == own - {RelayedError, MemoryLimitError}
 
 
 @BY_NAME

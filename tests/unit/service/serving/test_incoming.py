@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import soundfile
 
-from shaperouter_service.errors import InvalidRequestError
+from shaperouter_service.errors import InvalidRequestError, RecordingMemoryError
+from shaperouter_service.serving.fair_memory import FairMemory, Share
 from shaperouter_service.serving.transcription.incoming import BYTES_AHEAD, FRAMES_AHEAD, Incoming
-from shaperouter_service.serving.transcription.recording_memory import RecordingMemory, Share
 from shaperouter_service.serving.transcription.whole_recordings import ClientDecoder
 from shaperouter_service.speech.audio import Encoding
 from shaperouter_service.speech.audio.declared import DeclaredAudio
@@ -32,10 +32,10 @@ def begun(
     recording: Recording,
     audio: DeclaredAudio,
     first: bytes = b"",
-    memory: RecordingMemory | None = None,
+    memory: FairMemory | None = None,
 ) -> Incoming:
     decoder = ClientDecoder(FairThread("test", limit=None, low_priority=False), "client")
-    share = Share(memory or RecordingMemory(10**9), "client")
+    share = Share(memory or FairMemory(10**9, full=RecordingMemoryError), "client")
     return Incoming(recording, audio, first, decoder, share)
 
 
@@ -158,7 +158,7 @@ def test_a_file_takes_memory_as_it_comes() -> None:
                 await asyncio.sleep(0)
 
         recording = Recording(bands=80, window_frames=100)
-        memory = RecordingMemory(20_000)
+        memory = FairMemory(20_000, full=RecordingMemoryError)
         incoming = begun(recording, DeclaredAudio(), memory=memory)
         async with incoming.reading(come()):
             while True:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import soundfile
 
-from shaperouter_service.errors import InvalidRequestError
-from shaperouter_service.serving.transcription.recording_memory import RecordingMemory, Share
+from shaperouter_service.errors import InvalidRequestError, RecordingMemoryError
+from shaperouter_service.serving.fair_memory import FairMemory, Share
 from shaperouter_service.serving.transcription.whole_recordings import ClientDecoder, WholeRecording
 from shaperouter_service.speech.audio.declared import DeclaredAudio, decode_audio
 from shaperouter_service.speech.audio.recording import Recording
@@ -47,7 +47,7 @@ def whole(
         partial(decode_audio, DeclaredAudio(), content),
         len(content),
         ClientDecoder(decoding, client),
-        Share(RecordingMemory(10**9), client),
+        Share(FairMemory(10**9, full=RecordingMemoryError), client),
     )
 
 
@@ -130,7 +130,7 @@ def test_a_short_recording_waits_for_no_long_one() -> None:
                     partial(endless, decoded),
                     0,
                     ClientDecoder(decoding, f"client {number % 2}"),
-                    Share(RecordingMemory(10**9), "client"),
+                    Share(FairMemory(10**9, full=RecordingMemoryError), "client"),
                 ).take(until=WINDOW, wait=False)
             )
             for number in range(20)
@@ -154,7 +154,7 @@ def test_nothing_is_decoded_for_a_caller_that_has_gone() -> None:
             partial(endless, decoded),
             0,
             ClientDecoder(decoding, "client"),
-            Share(RecordingMemory(10**9), "client"),
+            Share(FairMemory(10**9, full=RecordingMemoryError), "client"),
         )
         task = asyncio.create_task(taken.take(until=WINDOW, wait=False))
         while len(decoded) < 3:

@@ -23,7 +23,7 @@ from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.generation.limits import MAX_TEXT_REQUEST_BYTES
 from shaperouter_service.generation.transcription import Language, TranscriptionEvent
 from shaperouter_service.serving.call import Call
-from shaperouter_service.serving.transcription.recording_memory import Share
+from shaperouter_service.serving.fair_memory import Share
 from shaperouter_service.serving.transcription.service import TranscriptionService
 from shaperouter_service.speech.audio.limits import MAX_AUDIO_BYTES
 from shaperouter_service.speech.transcription import Task

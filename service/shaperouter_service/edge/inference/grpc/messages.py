@@ -38,6 +38,7 @@ def request_from_message(message: Request) -> InferRequest:
             RequestedOutput(name=output.name, parameters=tuple(output.parameters))
             for output in message.outputs
         ],
+        received_bytes=message.ByteSize(),
     )
 
 

@@ -89,6 +89,7 @@ def infer_request(body: bytes, json_length: str | None, *, model: str, version: 
             version=version,
             id=request_id,
             inputs=tensors,
+            received_bytes=len(body),
             parameters=parameters.rest(),
             outputs=outputs,
         ),

@@ -1,17 +1,17 @@
-"""The memory of recordings is bounded, and shared fairly between clients."""
+"""The memory of calls is bounded, and shared fairly between clients."""
 
 from __future__ import annotations
 
 import pytest
 
 from shaperouter_service.errors import InvalidRequestError, RecordingMemoryError
-from shaperouter_service.serving.transcription.recording_memory import RecordingMemory
+from shaperouter_service.serving.fair_memory import FairMemory
 
 LIMIT = 1200
 
 
 def test_one_client_has_half_and_others_have_room() -> None:
-    memory = RecordingMemory(LIMIT)
+    memory = FairMemory(LIMIT, full=RecordingMemoryError)
     with memory.share("a") as first, memory.share("a") as second, memory.share("b") as other:
         first.resize(400)
         with pytest.raises(RecordingMemoryError, match="limit 600 bytes of one client"):
@@ -23,7 +23,7 @@ def test_one_client_has_half_and_others_have_room() -> None:
 
 
 def test_all_clients_together_have_no_more_than_there_is() -> None:
-    memory = RecordingMemory(LIMIT)
+    memory = FairMemory(LIMIT, full=RecordingMemoryError)
     with memory.share("a") as first, memory.share("b") as second, memory.share("c") as third:
         first.resize(600)
         second.resize(400)
@@ -33,7 +33,7 @@ def test_all_clients_together_have_no_more_than_there_is() -> None:
 
 
 def test_another_client_ends_nothing_that_is_being_transcribed() -> None:
-    memory = RecordingMemory(LIMIT)
+    memory = FairMemory(LIMIT, full=RecordingMemoryError)
     with memory.share("a") as begun, memory.share("a") as unread, memory.share("b") as other:
         begun.resize(250)
         unread.resize(200)
@@ -46,7 +46,7 @@ def test_another_client_ends_nothing_that_is_being_transcribed() -> None:
 
 
 def test_a_recording_begins_within_its_clients_share() -> None:
-    memory = RecordingMemory(LIMIT)
+    memory = FairMemory(LIMIT, full=RecordingMemoryError)
     with memory.share("a") as first, memory.share("b") as second:
         first.resize(100)
         with pytest.raises(RecordingMemoryError, match="limit 400 bytes of one client"):
@@ -54,7 +54,7 @@ def test_a_recording_begins_within_its_clients_share() -> None:
 
 
 def test_what_is_freed_or_ends_is_there_for_others() -> None:
-    memory = RecordingMemory(LIMIT)
+    memory = FairMemory(LIMIT, full=RecordingMemoryError)
     with memory.share("a") as first, memory.share("a") as second:
         first.resize(600)
         first.resize(100)
@@ -64,7 +64,7 @@ def test_what_is_freed_or_ends_is_there_for_others() -> None:
 
 
 def test_a_recording_that_never_fits_is_invalid() -> None:
-    memory = RecordingMemory(LIMIT)
+    memory = FairMemory(LIMIT, full=RecordingMemoryError)
     with (
         memory.share("a") as share,
         pytest.raises(InvalidRequestError, match=r"at most 600 bytes of memory, .* got 601"),
@@ -73,7 +73,7 @@ def test_a_recording_that_never_fits_is_invalid() -> None:
 
 
 def test_a_refusal_changes_nothing() -> None:
-    memory = RecordingMemory(LIMIT)
+    memory = FairMemory(LIMIT, full=RecordingMemoryError)
     with memory.share("a") as first, memory.share("a") as second:
         first.resize(500)
         with pytest.raises(RecordingMemoryError):
