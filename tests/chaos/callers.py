@@ -84,6 +84,9 @@ def attempt(sample: Sample, line: Line, clock: Callable[[], float]) -> Outcome:
         refusal = _refusal_of(error)
     except HttpStatusError as error:
         code = error.code.upper() if error.status in (0, 500) else _STATUSES.get(error.status, "")
+        if error.status == 0 and error.retry_after is not None:
+            # The end of a stream has no status.
+            code = "UNAVAILABLE"
         refusal = Refusal(
             code=code or f"HTTP {error.status}", reason=str(error), retry_after=error.retry_after
         )

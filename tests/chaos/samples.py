@@ -190,7 +190,9 @@ def _data(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
             event = json.loads(data)
             if "error" in event:
                 error = event["error"]
-                raise HttpStatusError(0, error["message"], error["code"] or "", None)
+                raise HttpStatusError(
+                    0, error["message"], error["code"] or "", error.get("retry_after")
+                )
             yield event
     raise httpx.RemoteProtocolError("the stream ended without its last event")
 

@@ -59,7 +59,13 @@ def error_body(error: ServiceError) -> dict[str, Any]:
     code, param = _CODES.get(reason, reason.lower()), first.field if first else None
     kind = "server_error" if status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
     kind = _TYPES.get(status, kind)
-    return {"error": {"message": str(error), "type": kind, "param": param, "code": code or None}}
+    told = {"message": str(error), "type": kind, "param": param, "code": code or None}
+    return {"error": told | retry_hint(error)}
+
+
+def retry_hint(error: ServiceError) -> dict[str, float]:
+    """Seconds after which to try again, for bodies: the end of a stream has no headers."""
+    return {} if error.retry_after is None else {"retry_after": error.retry_after}
 
 
 ErrorBody: TypeAlias = Callable[[ServiceError], dict[str, Any]]

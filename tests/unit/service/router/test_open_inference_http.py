@@ -272,6 +272,11 @@ def test_an_error_is_a_status_before_the_first_event_and_an_event_after_it(http:
         async with client.stream("POST", stream, json=asked) as response:
             *_, last = await events_of(response)
         assert last.keys() == {"error"}
+        # The end of a stream has no headers to say when to try again.
+        worker.script = [script[0], OverloadedError("tiny", 4.5, 1.0)]
+        async with client.stream("POST", stream, json=asked) as response:
+            *_, last = await events_of(response)
+        assert last["retry_after"] == 3.5
 
     http(scenario)
 

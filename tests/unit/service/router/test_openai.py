@@ -467,6 +467,7 @@ def test_a_stream_that_outlasts_the_grace_of_a_stop_ends_with_the_error(
             ]
         error = json.loads(lines[-1].removeprefix("data: "))["error"]
         assert "the service is being stopped" in error["message"]
+        assert error["retry_after"] == 0.5
 
     http(scenario)
 

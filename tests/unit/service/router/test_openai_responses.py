@@ -257,6 +257,15 @@ def test_an_error_within_a_stream_fails_the_response(talk: Any) -> None:
         last = (await events_of(talk))[-1]
         assert (last["type"], last["response"]["status"]) == ("response.failed", "failed")
         assert last["response"]["error"]["code"] == "deadly_request"
+        assert "retry_after" not in last["response"]["error"]
+
+    talk(scenario)
+
+
+def test_the_error_of_a_failed_response_says_when_to_try_again(talk: Any) -> None:
+    async def scenario(talk: Talk) -> None:
+        talk.worker.script[1:] = [OverloadedError("tiny", 4.5, 1.0)]
+        assert (await events_of(talk))[-1]["response"]["error"]["retry_after"] == 3.5
 
     talk(scenario)
 

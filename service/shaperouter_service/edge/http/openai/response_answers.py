@@ -108,12 +108,18 @@ class ResponseWriter:
         self._status = _INCOMPLETE if is_cut else _COMPLETED
         yield self._event(f"response.{self._status}", response=self.body())
 
-    def fail(self, code: str, message: str) -> Iterator[dict[str, Any]]:
-        """The last events of a response that cannot be completed."""
+    def fail(self, code: str, message: str, hint: Mapping[str, float]) -> Iterator[dict[str, Any]]:
+        """The last events of a response that cannot be completed.
+
+        Args:
+            code: OpenAI's code of the error.
+            message: What is wrong.
+            hint: When to try again; see `retry_hint`.
+        """
         if not self.has_begun:
             # Clients refuse any other first event.
             yield from self.begin()
-        self._status, self._error = "failed", {"code": code, "message": message}
+        self._status, self._error = "failed", {"code": code, "message": message, **hint}
         yield self._event("response.failed", response=self.body())
 
     def body(self) -> dict[str, Any]:

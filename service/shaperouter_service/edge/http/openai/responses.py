@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from shaperouter_service.edge.http.bodies import read_json
 from shaperouter_service.edge.http.calls import while_connected
-from shaperouter_service.edge.http.errors import error_body
+from shaperouter_service.edge.http.errors import error_body, retry_hint
 from shaperouter_service.edge.http.event_stream import Pieces, event_stream
 from shaperouter_service.edge.http.openai.response_answers import ResponseWriter
 from shaperouter_service.edge.http.openai.response_requests import (
@@ -43,7 +43,7 @@ class Responses:
 
             def failed(error: ServiceError) -> Iterator[dict[str, Any]]:
                 told = error_body(error)["error"]
-                return writer.fail(told["code"], told["message"])
+                return writer.fail(told["code"], told["message"], retry_hint(error))
 
             stream = event_stream(
                 self._pieces(asked, writer, call), failed=failed, last=None, are_typed=True

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 from shaperouter_service.edge.http.bodies import json_object, read_body
 from shaperouter_service.edge.http.calls import while_connected
 from shaperouter_service.edge.http.door import HttpDoor, Path
-from shaperouter_service.edge.http.errors import HttpError
+from shaperouter_service.edge.http.errors import HttpError, retry_hint
 from shaperouter_service.edge.http.event_stream import Pieces, event_stream
 from shaperouter_service.edge.inference.generation_request import check_size
 from shaperouter_service.edge.inference.http.answers import generate_body, infer_answer
@@ -135,7 +135,9 @@ class Answers:
     async def generate_stream(self, request: Request, call: Call) -> ASGIApp:
         """POST /v2/models/{model}/generate_stream."""
         pieces = self._pieces(await self._read_generate(request), call)
-        stream = event_stream(pieces, failed=lambda error: [error_body(error)], last=None)
+        stream = event_stream(
+            pieces, failed=lambda error: [error_body(error) | retry_hint(error)], last=None
+        )
         return await while_connected(request, stream)
 
     async def _read_infer(self, request: Request) -> Asked:
