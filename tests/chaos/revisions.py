@@ -44,7 +44,8 @@ def forgotten(lives: Sequence[Sequence[Life]], loaded_at: float) -> float | None
     moments = [life.began for each in lives for life in each[1:]]
     for moment in sorted(moment for moment in moments if moment > loaded_at):
         newest = [[life for life in each if life.began <= moment][-1] for each in lives]
-        if all(life.began > loaded_at and life.served > moment - LEARNING for life in newest):
+        # One that could not serve yet at the load was not told of it, either.
+        if all(life.served > max(loaded_at, moment - LEARNING) for life in newest):
             return moment
     return None
 

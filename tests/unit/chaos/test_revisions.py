@@ -83,9 +83,17 @@ def test_a_process_tells_the_others_what_was_loaded() -> None:
     assert revisions.right(90.0, 900.0) == [[2]]
 
 
-def test_a_process_that_was_started_before_a_load_knows_it() -> None:
+def test_a_process_that_served_before_the_end_of_a_load_knows_it() -> None:
     revisions = starting_with("first")
     revisions.begin("second", 10.0)
     revisions.loaded(12.0)
     revisions.restarted([lives(13.0), lives(11.0)])
     assert revisions.right(13.0 + SETTLING, 900.0) == [[2]]
+
+
+def test_a_process_that_was_only_starting_during_a_load_may_not_know_it() -> None:
+    revisions = starting_with("first")
+    revisions.begin("second", 10.0)
+    revisions.loaded(12.0)
+    revisions.restarted([lives(13.0), lives(11.0, start=5.0)])
+    assert revisions.right(13.0 + SETTLING, 900.0) == [[1], [2]]
