@@ -7,8 +7,9 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -255,31 +256,38 @@ def test_a_port_in_use_is_named(option: str) -> None:
     assert f"{option}: cannot listen on {address}" in log
 
 
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A directory for sockets, whose paths have at most 107 bytes."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
 def test_a_unix_socket_is_taken_over_from_a_dead_service_and_from_no_other(
-    tmp_path: Path,
+    short_path: Path,
 ) -> None:
-    address = f"unix:{tmp_path / 'router.sock'}"
+    address = f"unix:{short_path / 'router.sock'}"
     settings = ("serve", MODEL, f"--listen={address}", f"--metrics-listen={LOCAL}")
-    environment = kept_compilations() | {"TMPDIR": str(tmp_path)}
+    environment = kept_compilations() | {"TMPDIR": str(short_path)}
     killed = Daemon(*settings, env=environment)
     try:
-        killed.wait_for_log("listening")
+        killed.wait_for_log("worker connected")
         assert f"listen: cannot listen on {address}: another process listens there" in (
             _startup_error(*settings)
         )
-        (left,) = tmp_path.glob("shaperouter-serve-*")
+        (left,) = short_path.glob("shaperouter-serve-*")
     finally:
         killed.process.kill()
         killed.close()
     successor = Daemon(*settings, env=environment)
     try:
-        successor.wait_for_log("listening")
-        (directory,) = tmp_path.glob("shaperouter-serve-*")
+        successor.wait_for_log("worker connected")
+        (directory,) = short_path.glob("shaperouter-serve-*")
         assert directory != left
         assert successor.stop() == 0
     finally:
         successor.close()
-    assert list(tmp_path.iterdir()) == []
+    assert list(short_path.iterdir()) == []
 
 
 def test_a_start_with_an_incomplete_model_directory_fails_by_name(
