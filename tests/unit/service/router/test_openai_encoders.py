@@ -166,6 +166,18 @@ def test_an_answer_that_would_be_too_large_is_refused_before_the_call(
     http(scenario)
 
 
+def test_a_query_takes_memory_for_each_document(http: Any) -> None:
+    async def scenario(client: httpx.AsyncClient, worker: FakeWorker) -> None:
+        asked = RANKED | {"query": "what " * 200, "documents": ["a"] * 20}
+        response = await client.post(RERANK, json=asked)
+        assert response.status_code == 400
+        message = response.json()["error"]["message"]
+        assert "half of this service's --max-tensor-memory, got 20" in message
+        assert not worker.calls
+
+    http(scenario, max_tensor_memory=2 * 19_000)
+
+
 def test_a_long_answer_is_written_beside_other_calls(
     http: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

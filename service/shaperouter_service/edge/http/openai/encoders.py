@@ -113,11 +113,14 @@ def _request(fields: Fields, texts: Mapping[str, Sequence[str]], output: str) ->
         fields.refuse("model", "is required; GET /v1/models lists the models")
     truncates = fields.flag("truncate")
     fields.end()
+    inputs = {name: _tensor(values) for name, values in texts.items()}
     return InferenceRequest(
         model=model,
-        inputs={name: _tensor(values) for name, values in texts.items()},
+        inputs=inputs,
         outputs=[output],
         truncates=truncates,
+        # The texts of the tensors, which may repeat a query, and not only of the body.
+        received_bytes=sum(len(text) for tensor in inputs.values() for text in tensor),
     )
 
 
