@@ -19,6 +19,7 @@ from grpc import StatusCode, aio
 from harness.mutation import mutate_message, mutated
 from harness.service import Service, kept_compilations, serving
 from harness.tools import real_model
+from harness.waiting import TIMEOUT
 from shaperouter.v1 import inference_pb2
 from shaperouter_service.edge.inference.grpc.tensors import add_tensor
 from shaperouter_service.edge.inference.stubs import grpc_service_pb2 as open_inference
@@ -38,7 +39,6 @@ from shaperouter_service.wire.tensors import tensors_to_messages
 COUNT = int(os.environ.get("FUZZ_REQUESTS", "400"))
 TESTS = Path(__file__).parents[1]
 CONNECTIONS = 4
-PATIENCE = 60.0
 
 EXAMPLE = Example()
 EXAMPLE.features.feature["x"].float_list.value.extend([1.0, 2.0, 3.0])
@@ -151,11 +151,11 @@ async def send(channel: aio.Channel, method: str, data: bytes) -> StatusCode:
     """Sends one request and reads its responses to the end."""
     try:
         if method.endswith("ModelStreamInfer"):
-            stream = channel.stream_stream(f"/{method}")(iter([data]), timeout=PATIENCE)
+            stream = channel.stream_stream(f"/{method}")(iter([data]), timeout=TIMEOUT)
             async for _ in stream:
                 pass
         else:
-            await channel.unary_unary(f"/{method}")(data, timeout=PATIENCE)
+            await channel.unary_unary(f"/{method}")(data, timeout=TIMEOUT)
     except aio.AioRpcError as error:
         return error.code()
     return StatusCode.OK

@@ -21,7 +21,8 @@ async def cuttable(outer: Path, inner: Path) -> AsyncIterator[Wire]:
     """Forwards a Unix socket to another, and aborts all connections at its end."""
     wire = Wire()
     writers: set[asyncio.StreamWriter] = set()
-    forwarding: set[asyncio.Task[None]] = set()
+    forwarding: set[asyncio.Task[None] | None] = set()
+    ended = False
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
@@ -32,10 +33,22 @@ async def cuttable(outer: Path, inner: Path) -> AsyncIterator[Wire]:
         writer.close()
 
     async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        inner_reader, inner_writer = await asyncio.open_unix_connection(inner)
-        writers.update((writer, inner_writer))
-        for source, target in ((reader, inner_writer), (inner_reader, writer)):
-            forwarding.add(asyncio.create_task(pump(source, target)))
+        forwarding.add(asyncio.current_task())
+        writers.add(writer)
+        try:
+            inner_reader, inner_writer = await asyncio.open_unix_connection(inner)
+        except OSError:
+            # The worker does not listen any more: the caller loses its connection, as without us.
+            writer.transport.abort()
+            return
+        writers.add(inner_writer)
+        if ended:
+            abort()
+        await asyncio.gather(pump(reader, inner_writer), pump(inner_reader, writer))
+
+    def abort() -> None:
+        for writer in writers:
+            writer.transport.abort()
 
     server = await asyncio.start_unix_server(forward, outer)
     try:
@@ -44,6 +57,6 @@ async def cuttable(outer: Path, inner: Path) -> AsyncIterator[Wire]:
         wire.open.set()
         server.close()
         outer.unlink()  # noqa: ASYNC240 (one call to a local file system, in a test)
-        for writer in writers:
-            writer.transport.abort()
-        await asyncio.gather(*forwarding)
+        ended = True
+        abort()
+        await asyncio.gather(*filter(None, forwarding))

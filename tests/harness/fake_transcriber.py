@@ -8,14 +8,13 @@ from concurrent import futures
 
 import grpc
 
+from harness.waiting import TIMEOUT
 from shaperouter.v1 import (
     generation_pb2,
     signature_pb2,
     transcription_pb2,
     transcription_pb2_grpc,
 )
-
-PATIENCE = 10.0  # seconds; longest wait for a condition
 
 Event = transcription_pb2.TranscribeStreamResponse
 SIGNATURE = signature_pb2.Signature(
@@ -61,7 +60,7 @@ class FakeTranscriber(transcription_pb2_grpc.TranscriptionServiceServicer):
         self._server.start()
 
     def stop(self) -> None:
-        self._server.stop(None).wait(PATIENCE)
+        self._server.stop(None).wait(TIMEOUT)
 
     def Transcribe(  # noqa: N802 (gRPC's name)
         self, request: transcription_pb2.TranscribeRequest, context: grpc.ServicerContext

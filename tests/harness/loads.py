@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harness.fake_model import describe_model
+from harness.waiting import TIMEOUT
 from shaperouter.v1 import model_pb2
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ async def load(
 
 
 async def unload(router: Router, name: str) -> None:
-    await router.models.UnloadModel(model_pb2.UnloadModelRequest(name=name), timeout=10)
+    await router.models.UnloadModel(model_pb2.UnloadModelRequest(name=name), timeout=TIMEOUT)
 
 
 async def restart(worker: FakeWorker) -> None:

@@ -12,6 +12,7 @@ from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client import CollectorRegistry
 
+from harness.waiting import TIMEOUT
 from shaperouter.v1 import (
     generation_pb2,
     generation_pb2_grpc,
@@ -21,9 +22,6 @@ from shaperouter.v1 import (
     model_pb2_grpc,
 )
 from shaperouter_service.wire.tensors import tensor_to_message
-
-# Seconds; longest wait for a condition, and for a whole scenario. Only failures take this long.
-PATIENCE = 60.0
 
 Scenario = Callable[..., Awaitable[None]]
 Play = Callable[..., None]
@@ -44,13 +42,13 @@ class Router:
         self.health = health_pb2_grpc.HealthStub(channel)
         self.registry = registry
 
-    def generate(self, *, timeout: float | None = PATIENCE, **fields: Any) -> Any:
+    def generate(self, *, timeout: float | None = TIMEOUT, **fields: Any) -> Any:
         """Calls Generate; by default the prompt is one token."""
         return self.generation.Generate(
             generation_pb2.GenerateRequest(**_with_prompt(fields)), timeout=timeout
         )
 
-    def stream(self, *, timeout: float | None = PATIENCE, **fields: Any) -> Any:
+    def stream(self, *, timeout: float | None = TIMEOUT, **fields: Any) -> Any:
         """Calls GenerateStream; by default the prompt is one token."""
         return self.generation.GenerateStream(
             generation_pb2.GenerateStreamRequest(**_with_prompt(fields)), timeout=timeout
@@ -59,7 +57,7 @@ class Router:
     async def infer(
         self,
         *,
-        timeout: float | None = PATIENCE,  # noqa: ASYNC109 (the call's deadline)
+        timeout: float | None = TIMEOUT,  # noqa: ASYNC109 (the call's deadline)
         **fields: Any,
     ) -> inference_pb2.InferResponse:
         """Calls Infer; `inputs` are arrays by name."""
@@ -78,7 +76,7 @@ class Router:
     async def health_of(self, service: str) -> int:
         """The health of a service."""
         request = health_pb2.HealthCheckRequest(service=service)
-        return (await self.health.Check(request, timeout=PATIENCE)).status
+        return (await self.health.Check(request, timeout=TIMEOUT)).status
 
     async def wait_for_health(self, service: str, status: int) -> None:
         """Waits until a service has this health."""

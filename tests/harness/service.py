@@ -189,7 +189,7 @@ class Service(Daemon):
 
     def metrics(self) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
         """All samples of /metrics, by name and labels."""
-        with urllib.request.urlopen(self.metrics_url, timeout=10) as response:
+        with urllib.request.urlopen(self.metrics_url, timeout=TIMEOUT) as response:
             text = response.read().decode()
         return {
             (sample.name, frozenset(sample.labels.items())): sample.value

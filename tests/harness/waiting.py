@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable
 
+# Seconds; the longest wait for a condition, and for a whole scenario. Only failures take this long,
+# also on a machine that runs other work.
 TIMEOUT = 120.0
 
 

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from harness.service import LOCAL, Service
+from harness.waiting import TIMEOUT
 
 SHORTAGE = "HTTP connections wait: one could not be accepted"
 # Connections beside those that the limit leaves descriptors for.
@@ -52,7 +53,7 @@ def idle(address: tuple[str, int], count: int) -> Iterator[None]:
     """Connections that send nothing; some of them wait to be accepted."""
     with contextlib.ExitStack() as stack:
         for _ in range(count):
-            stack.enter_context(socket.create_connection(address, timeout=10))
+            stack.enter_context(socket.create_connection(address, timeout=TIMEOUT))
         yield
 
 
@@ -61,13 +62,13 @@ def test_a_router_without_free_descriptors_serves_its_connections_and_then_new_o
 ) -> None:
     host, _, port = router.http_url.removeprefix("http://").rpartition(":")
     limit = limit_descriptors(router)
-    with contextlib.closing(http.client.HTTPConnection(host, int(port), timeout=30)) as early:
+    with contextlib.closing(http.client.HTTPConnection(host, int(port), timeout=TIMEOUT)) as early:
         assert models(early) == http.client.OK
         with idle((host, int(port)), CONNECTIONS):
             line = router.wait_for_log(SHORTAGE)
             assert (line["limit"], line["value"]) == ("RLIMIT_NOFILE", limit)
             assert models(early) == http.client.OK
-            late = http.client.HTTPConnection(host, int(port), timeout=30)
+            late = http.client.HTTPConnection(host, int(port), timeout=TIMEOUT)
             late.connect()
         with contextlib.closing(late):
             assert models(late) == http.client.OK

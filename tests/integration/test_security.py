@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from harness.certificates import Authority
 from harness.ports import unused_ports
 from harness.service import GOLDENS, LOCAL, Daemon, Service, kept_compilations
-from harness.waiting import wait_until
+from harness.waiting import TIMEOUT, wait_until
 from shaperouter import Client, UnauthenticatedError, UnavailableError
 
 MODEL = f"--model=m={GOLDENS / 'gpt2-untied'}"
@@ -108,7 +108,7 @@ def test_everything_is_protected_and_rotates_while_it_runs(
                 Client(router.address, ca=outside.ca, token=token) as stranger,
                 pytest.raises(UnavailableError, match="CERTIFICATE_VERIFY_FAILED"),
             ):
-                stranger.models(timeout=30)
+                stranger.models(timeout=TIMEOUT)
             with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
                 models_over_https(router, outside, token)
             assert models_over_https(router, new, token) == 200

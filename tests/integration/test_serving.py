@@ -17,7 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from harness.service import GOLDENS, Service, serving
-from harness.waiting import wait_until
+from harness.waiting import TIMEOUT, wait_until
 from shaperouter import Client, FinishReason, GenerationOptions
 from shaperouter.v1 import generation_pb2, generation_pb2_grpc
 from shaperouter_service.system.process import NICE
@@ -140,7 +140,7 @@ def test_reflection_lists_and_describes_the_services(service: Service) -> None:
 def test_health_is_serving(service: Service, name: str) -> None:
     with grpc.insecure_channel(service.address) as channel:
         answer = health_pb2_grpc.HealthStub(channel).Check(
-            health_pb2.HealthCheckRequest(service=name), timeout=10
+            health_pb2.HealthCheckRequest(service=name), timeout=TIMEOUT
         )
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
 

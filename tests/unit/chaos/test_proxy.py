@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.proxy import Proxy
+from harness.waiting import TIMEOUT
 
 # Larger than what the proxy reads at once, and smaller than a socket's buffer.
 ANSWER = b"answer" * 20_000
@@ -36,7 +37,7 @@ def receive_all(connection: socket.socket) -> bytes:
 def test_an_answer_arrives_whose_sender_has_closed_its_connection(
     target: socket.socket, proxy: Proxy
 ) -> None:
-    with socket.create_connection(("127.0.0.1", proxy.port), timeout=20) as caller:
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=TIMEOUT) as caller:
         server, _ = target.accept()
         with server:
             server.settimeout(20)
@@ -51,7 +52,7 @@ def test_an_answer_arrives_whose_sender_has_closed_its_connection(
 
 
 def test_both_ends_see_that_a_connection_is_broken(target: socket.socket, proxy: Proxy) -> None:
-    with socket.create_connection(("127.0.0.1", proxy.port), timeout=20) as caller:
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=TIMEOUT) as caller:
         server, _ = target.accept()
         with server:
             server.settimeout(20)

@@ -17,7 +17,7 @@ from google.rpc import code_pb2, status_pb2
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from harness.fake_transcriber import FakeTranscriber
-from harness.waiting import wait_until
+from harness.waiting import TIMEOUT, wait_until
 from shaperouter import Client
 from shaperouter.v1 import (
     generation_pb2,
@@ -31,7 +31,6 @@ from shaperouter.v1 import (
     signature_pb2,
 )
 
-PATIENCE = 10.0  # seconds; longest wait for a condition
 REQUEST_ID = "req-7"
 
 Event = generation_pb2.GenerateStreamResponse
@@ -168,7 +167,7 @@ class FakeShaperouter(
     def stop(self) -> None:
         """Ends all calls and waits until the server has stopped."""
         self.released.set()
-        self._server.stop(None).wait(PATIENCE)
+        self._server.stop(None).wait(TIMEOUT)
         self._folder.cleanup()
 
     # Events of the script.
@@ -281,7 +280,7 @@ class FakeShaperouter(
 
     def hold(self, context: grpc.ServicerContext) -> None:
         """A step that waits until the test releases it, or its own call ends."""
-        wait_until(lambda: self.released.is_set() or not context.is_active(), timeout=PATIENCE)
+        wait_until(lambda: self.released.is_set() or not context.is_active())
 
     @staticmethod
     def fail(
@@ -449,7 +448,7 @@ def transcriber() -> Iterator[FakeTranscriber]:
 @pytest.fixture
 def client(fake: FakeShaperouter) -> Iterator[Client]:
     """A client of the fake, with a deadline that ends a test that hangs."""
-    with Client(fake.address, timeout=PATIENCE) as client:
+    with Client(fake.address, timeout=TIMEOUT) as client:
         yield client
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from harness.waiting import TIMEOUT
 from shaperouter import (
     AsyncClient,
     AsyncGenerationStream,
@@ -27,16 +28,14 @@ from shaperouter import (
 if TYPE_CHECKING:
     from conftest import FakeShaperouter
 
-PATIENCE = 10.0
-
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
     """Runs a scenario with a time limit."""
-    asyncio.run(asyncio.wait_for(scenario, PATIENCE))
+    asyncio.run(asyncio.wait_for(scenario, TIMEOUT))
 
 
 async def happened(event: Any) -> bool:
-    return await asyncio.to_thread(event.wait, PATIENCE)
+    return await asyncio.to_thread(event.wait, TIMEOUT)
 
 
 def test_results_equal_those_of_the_blocking_client(fake: FakeShaperouter, client: Client) -> None:

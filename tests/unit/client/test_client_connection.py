@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from harness.waiting import TIMEOUT
 from shaperouter import (
     AsyncClient,
     CallCancelledError,
@@ -138,7 +139,7 @@ def test_closing_cancels_streams(fake: FakeShaperouter) -> None:
     client.close()
     with pytest.raises(CallCancelledError):
         next(stream)
-    assert fake.cancelled.wait(10)
+    assert fake.cancelled.wait(TIMEOUT)
 
 
 def test_closed_async_client_raises_runtime_error(fake: FakeShaperouter) -> None:

@@ -12,6 +12,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 
+from harness.waiting import TIMEOUT
 from shaperouter import (
     AsyncClient,
     Client,
@@ -40,18 +41,18 @@ Call = Callable[[str], object]
 
 
 def generate(address: str) -> object:
-    with Client(address, timeout=10, retries=0) as client:
+    with Client(address, timeout=TIMEOUT, retries=0) as client:
         return client.generate("x")
 
 
 def stream(address: str) -> object:
-    with Client(address, timeout=10, retries=0) as client:
+    with Client(address, timeout=TIMEOUT, retries=0) as client:
         return list(client.stream("x"))
 
 
 def async_generate(address: str) -> object:
     async def call() -> object:
-        async with AsyncClient(address, timeout=10, retries=0) as client:
+        async with AsyncClient(address, timeout=TIMEOUT, retries=0) as client:
             return await client.generate("x")
 
     return asyncio.run(call())
@@ -59,7 +60,7 @@ def async_generate(address: str) -> object:
 
 def async_stream(address: str) -> object:
     async def call() -> object:
-        async with AsyncClient(address, timeout=10, retries=0) as client:
+        async with AsyncClient(address, timeout=TIMEOUT, retries=0) as client:
             return [delta async for delta in client.stream("x")]
 
     return asyncio.run(call())
@@ -207,7 +208,7 @@ def test_deadline_names_the_timeout_and_what_to_do(fake: FakeShaperouter, client
     with pytest.raises(DeadlineError, match=r"timeout of 1.5 s.*longer timeout") as caught:
         client.generate("x", timeout=1.5)
     assert not caught.value.retriable
-    assert fake.cancelled.wait(10)
+    assert fake.cancelled.wait(TIMEOUT)
 
 
 def test_client_timeout_is_the_default_deadline(fake: FakeShaperouter) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
+from harness.waiting import TIMEOUT
 from shaperouter import (
     CallCancelledError,
     Client,
@@ -202,7 +203,7 @@ def test_leaving_the_block_early_cancels_the_call(fake: FakeShaperouter, client:
     fake.graph_updates.insert(1, fake.hold)
     with client.watch_graphs() as stream:
         next(stream)
-    assert fake.cancelled.wait(10)
+    assert fake.cancelled.wait(TIMEOUT)
     with pytest.raises(CallCancelledError):
         next(stream)
 
@@ -238,7 +239,7 @@ def test_streams_of_graphs_are_retried_only_until_their_first_answer(fake: FakeS
     refuse = fake.fail(grpc.StatusCode.UNAVAILABLE, "shutting down")
     fake.graph_updates.insert(0, lambda context: len(fake.requests) % 2 and refuse(context))
     fake.graph_updates.append(refuse)
-    with Client(fake.address, timeout=10, retries=5) as client:
+    with Client(fake.address, timeout=TIMEOUT, retries=5) as client:
         # One after the other: the service counts the requests as they arrive.
         for start in (client.watch_graphs, lambda: client.warm_graphs([DECODE])):
             with pytest.raises(UnavailableError, match="shutting down"):

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.client_command import run
+from harness.waiting import TIMEOUT
 from shaperouter import (
     AsyncClient,
     CallCancelledError,
@@ -30,13 +31,13 @@ Ask = Callable[..., Any]
 
 
 def blocking(address: str, method: str, *arguments: Any, **settings: Any) -> Any:
-    with Client(address, timeout=10) as client:
+    with Client(address, timeout=TIMEOUT) as client:
         return getattr(client, method)(*arguments, **settings)
 
 
 def asynchronous(address: str, method: str, *arguments: Any, **settings: Any) -> Any:
     async def call() -> Any:
-        async with AsyncClient(address, timeout=10) as client:
+        async with AsyncClient(address, timeout=TIMEOUT) as client:
             return await getattr(client, method)(*arguments, **settings)
 
     return asyncio.run(call())
@@ -148,9 +149,9 @@ def test_closing_the_client_ends_waiting(unused_address: str) -> None:
 
     thread = threading.Thread(target=wait)
     thread.start()
-    assert waiting.wait(10)
+    assert waiting.wait(TIMEOUT)
     client.close()
-    thread.join(10)
+    thread.join(TIMEOUT)
     assert len(failures) == 1
 
 
@@ -162,10 +163,10 @@ def test_closing_the_asyncio_client_ends_waiting(unused_address: str) -> None:
         client = AsyncClient(unused_address)
         waiting = asyncio.Event()
         task = asyncio.create_task(client.wait_until_ready(on_wait=lambda _: waiting.set()))
-        await asyncio.wait_for(waiting.wait(), 10)
+        await asyncio.wait_for(waiting.wait(), TIMEOUT)
         await client.close()
         with pytest.raises(CallCancelledError):
-            await asyncio.wait_for(task, 10)
+            await asyncio.wait_for(task, TIMEOUT)
 
     asyncio.run(scenario())
 

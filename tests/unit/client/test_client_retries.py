@@ -14,6 +14,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import RetryInfo
 
 from harness.raw_http2 import stopping_server
+from harness.waiting import TIMEOUT
 from shaperouter import (
     AsyncClient,
     CallCancelledError,
@@ -73,7 +74,7 @@ def failing(
 @both
 def test_unavailable_service_is_retried(fake: FakeShaperouter, call: Generate) -> None:
     failing(fake, 3, fake.fail(UNAVAILABLE, "worker-0 was lost"))
-    call(fake.address, timeout=10)
+    call(fake.address, timeout=TIMEOUT)
     assert len(fake.requests) == 4
 
 
@@ -87,7 +88,7 @@ def test_retries_limit_the_attempts(
 ) -> None:
     fake.before_answer = fake.fail(UNAVAILABLE, "shutting down")
     with pytest.raises(UnavailableError, match="shutting down"):
-        call(fake.address, timeout=10, **settings)
+        call(fake.address, timeout=TIMEOUT, **settings)
     assert len(fake.requests) == attempts
 
 
@@ -96,7 +97,7 @@ def test_retries_limit_the_attempts(
 def test_overload_is_not_retried_by_default(fake: FakeShaperouter, call: Generate) -> None:
     fake.before_answer = fake.fail(EXHAUSTED, "queue is full", retry_info(0.01))
     with pytest.raises(OverloadedError, match="queue is full"):
-        call(fake.address, timeout=10)
+        call(fake.address, timeout=TIMEOUT)
     assert len(fake.requests) == 1
 
 
@@ -104,7 +105,7 @@ def test_overload_is_not_retried_by_default(fake: FakeShaperouter, call: Generat
 @both
 def test_overload_is_retried_if_retries_are_given(fake: FakeShaperouter, call: Generate) -> None:
     failing(fake, 2, fake.fail(EXHAUSTED, "queue is full"))
-    call(fake.address, timeout=10, retries=2)
+    call(fake.address, timeout=TIMEOUT, retries=2)
     assert len(fake.requests) == 3
 
 
@@ -116,7 +117,7 @@ def test_retry_waits_as_long_as_the_service_asks(
 ) -> None:
     failing(fake, 1, fake.fail(code, "later", retry_info(0.3)))
     started = time.monotonic()
-    call(fake.address, timeout=10, retries=1)
+    call(fake.address, timeout=TIMEOUT, retries=1)
     assert time.monotonic() - started >= 0.3
     assert len(fake.requests) == 2
 
@@ -157,7 +158,7 @@ def test_call_that_may_have_killed_a_worker_is_not_retried(
 
     fake.before_answer = step
     with pytest.raises(UnavailableError, match="worker-0 was lost"):
-        call(fake.address, timeout=10, retries=3)
+        call(fake.address, timeout=TIMEOUT, retries=3)
     assert len(fake.requests) == 1
 
 
@@ -166,7 +167,7 @@ def test_call_that_may_have_killed_a_worker_is_not_retried(
 def test_permanent_errors_are_raised_at_once(fake: FakeShaperouter, call: Generate) -> None:
     fake.before_answer = fake.fail(grpc.StatusCode.INTERNAL, "broken")
     with pytest.raises(InternalError):
-        call(fake.address, timeout=10, retries=3)
+        call(fake.address, timeout=TIMEOUT, retries=3)
     assert len(fake.requests) == 1
 
 
@@ -223,7 +224,7 @@ def test_a_stream_is_retried_while_nothing_of_its_answer_has_arrived(
 ) -> None:
     refuse = fake.fail(UNAVAILABLE, "shutting down")
     fake.script.insert(0, lambda context: refuse(context) if len(fake.requests) < 3 else None)
-    assert call(fake.address, timeout=10) == [" a", " library"]
+    assert call(fake.address, timeout=TIMEOUT) == [" a", " library"]
     assert len(fake.requests) == 3
 
 
@@ -234,7 +235,7 @@ def test_a_stream_is_not_retried_after_a_part_of_its_answer(
 ) -> None:
     fake.script.insert(1, fake.fail(UNAVAILABLE, "shutting down"))
     with pytest.raises(UnavailableError, match="shutting down"):
-        call(fake.address, timeout=10)
+        call(fake.address, timeout=TIMEOUT)
     assert len(fake.requests) == 1
 
 
@@ -243,7 +244,7 @@ def test_a_stream_is_not_retried_after_a_part_of_its_answer(
 def test_retries_limit_the_attempts_of_a_stream(fake: FakeShaperouter, call: Stream) -> None:
     fake.script.insert(0, fake.fail(UNAVAILABLE, "shutting down"))
     with pytest.raises(UnavailableError, match="shutting down"):
-        call(fake.address, timeout=10, retries=2)
+        call(fake.address, timeout=TIMEOUT, retries=2)
     assert len(fake.requests) == 3
 
 
@@ -270,9 +271,9 @@ def test_the_pause_of_a_stream_ends_with_it(
             failed.set()
 
         threading.Thread(target=read, daemon=True).start()
-        assert pausing.wait(10)
+        assert pausing.wait(TIMEOUT)
         (stream.cancel if end == "cancel the stream" else client.close)()
-        assert failed.wait(10)
+        assert failed.wait(TIMEOUT)
     assert len(fake.requests) == 1
 
 
@@ -294,7 +295,7 @@ def test_the_pause_of_an_asyncio_stream_ends_with_it(
         async with AsyncClient(fake.address, retries=1) as client:
             stream = client.stream("x")
             reader = asyncio.ensure_future(anext(stream))
-            await asyncio.wait_for(pausing.wait(), 10)
+            await asyncio.wait_for(pausing.wait(), TIMEOUT)
             if end == "cancel the stream":
                 stream.cancel()
             elif end == "close the client":
@@ -303,9 +304,9 @@ def test_the_pause_of_an_asyncio_stream_ends_with_it(
                 reader.cancel()
             expected = asyncio.CancelledError if end == "cancel the reader" else CallCancelledError
             with pytest.raises(expected):
-                await asyncio.wait_for(reader, 10)
+                await asyncio.wait_for(reader, TIMEOUT)
             with pytest.raises(UnavailableError):  # how its only attempt ended
-                await asyncio.wait_for(anext(stream), 10)
+                await asyncio.wait_for(anext(stream), TIMEOUT)
 
     asyncio.run(end_in_pause())
     assert len(fake.requests) == 1
@@ -328,10 +329,10 @@ def test_a_call_that_the_service_has_not_begun_is_made_once_more_even_without_re
     failing(fake, failures, fake.fail(UNAVAILABLE, text))
     fake.script.insert(0, fake.before_answer)
     if failures == 1:
-        call(fake.address, timeout=10, retries=0)
+        call(fake.address, timeout=TIMEOUT, retries=0)
     else:
         with pytest.raises(UnavailableError, match="max_age"):
-            call(fake.address, timeout=10, retries=0)
+            call(fake.address, timeout=TIMEOUT, retries=0)
     assert len(fake.requests) == 2
 
 
@@ -342,14 +343,14 @@ def test_a_stream_ends_if_its_service_stops_before_it_begins_it() -> None:
 
     def call(address: str) -> None:
         try:
-            stream(address, timeout=20)
+            stream(address, timeout=TIMEOUT)
         except UnavailableError as error:
             failures.append(error)
 
     with stopping_server() as address:
         thread = threading.Thread(target=call, args=(address,), daemon=True)
         thread.start()
-        thread.join(20)
+        thread.join(TIMEOUT)
     assert len(failures) == 1
 
 
@@ -366,9 +367,9 @@ def test_closing_the_client_ends_a_pause(fake: FakeShaperouter) -> None:
 
     thread = threading.Thread(target=call)
     thread.start()
-    assert fake.entered.wait(10)
+    assert fake.entered.wait(TIMEOUT)
     client.close()
-    thread.join(10)
+    thread.join(TIMEOUT)
     assert len(failures) == 1
 
 
@@ -388,10 +389,10 @@ def test_closing_the_asyncio_client_ends_a_pause(
     async def close_in_pause() -> None:
         async with AsyncClient(fake.address, retries=1) as client:
             call = asyncio.create_task(client.generate("x"))
-            await asyncio.wait_for(pausing.wait(), 10)
+            await asyncio.wait_for(pausing.wait(), TIMEOUT)
             await client.close()
             with pytest.raises(CallCancelledError):
-                await asyncio.wait_for(call, 10)
+                await asyncio.wait_for(call, TIMEOUT)
 
     asyncio.run(close_in_pause())
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
+from harness.waiting import TIMEOUT
 from shaperouter import (
     CallCancelledError,
     Client,
@@ -21,8 +22,6 @@ from shaperouter.v1 import generation_pb2
 
 if TYPE_CHECKING:
     from conftest import FakeShaperouter
-
-PATIENCE = 10.0
 
 
 def test_deltas_arrive_in_order_and_add_up_to_the_result(client: Client) -> None:
@@ -126,7 +125,7 @@ def test_leaving_the_block_early_cancels_the_call(fake: FakeShaperouter, client:
     fake.script.insert(2, fake.hold)
     with client.stream("x") as stream:
         next(stream)
-    assert fake.cancelled.wait(PATIENCE)
+    assert fake.cancelled.wait(TIMEOUT)
 
 
 def test_dropping_the_stream_cancels_the_call(fake: FakeShaperouter, client: Client) -> None:
@@ -134,7 +133,7 @@ def test_dropping_the_stream_cancels_the_call(fake: FakeShaperouter, client: Cli
     for _ in client.stream("x"):
         break
     gc.collect()
-    assert fake.cancelled.wait(PATIENCE)
+    assert fake.cancelled.wait(TIMEOUT)
 
 
 def test_cancelled_stream_raises_in_its_reader(fake: FakeShaperouter, client: Client) -> None:
@@ -144,7 +143,7 @@ def test_cancelled_stream_raises_in_its_reader(fake: FakeShaperouter, client: Cl
     stream.cancel()
     with pytest.raises(CallCancelledError):
         next(stream)
-    assert fake.cancelled.wait(PATIENCE)
+    assert fake.cancelled.wait(TIMEOUT)
 
 
 def test_error_of_on_stall_reaches_the_reader(fake: FakeShaperouter, client: Client) -> None:
@@ -155,7 +154,7 @@ def test_error_of_on_stall_reaches_the_reader(fake: FakeShaperouter, client: Cli
 
     with pytest.raises(LookupError, match="prefill 1x16"), client.stream("x", on_stall=refuse) as s:
         next(s)
-    assert fake.cancelled.wait(PATIENCE)
+    assert fake.cancelled.wait(TIMEOUT)
 
 
 def test_error_after_tokens_is_raised_and_not_retried(

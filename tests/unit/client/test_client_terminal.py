@@ -18,12 +18,12 @@ import grpc
 import pytest
 
 from harness.client_command import request_of
+from harness.waiting import TIMEOUT
 from shaperouter.v1 import graph_pb2, model_pb2, signature_pb2
 
 if TYPE_CHECKING:
     from conftest import FakeShaperouter
 
-PATIENCE = 60.0
 COMMAND = Path(sys.executable).with_name("shaperouter")
 
 
@@ -57,13 +57,13 @@ class Terminal:
         """Reads the rest and waits for the process."""
         while self._read():
             pass
-        self.process.wait(PATIENCE)
+        self.process.wait(TIMEOUT)
         return self.output
 
     def close(self) -> None:
         """Ends the process if it is still running."""
         self.process.kill()
-        self.process.wait(PATIENCE)
+        self.process.wait(TIMEOUT)
         os.close(self._end)
 
     def _read(self) -> bool:
@@ -101,7 +101,7 @@ def test_json_and_stdin_work_in_a_pipe(fake: FakeShaperouter) -> None:
         input=b"TensorFlow is\n",
         capture_output=True,
         check=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
     )
     assert json.loads(result.stdout)["text"] == " a library"
     assert result.stderr == b""
@@ -113,11 +113,11 @@ def test_interruption_cancels_the_call_and_exits_with_130(
 ) -> None:
     fake.script.insert(2, fake.hold)
     with piped("generate", "x", "--address", fake.address, *stream) as process:
-        assert fake.entered.wait(PATIENCE)
+        assert fake.entered.wait(TIMEOUT)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=PATIENCE)
+        _, errors = process.communicate(timeout=TIMEOUT)
         assert (process.returncode, errors) == (130, b"")
-    assert fake.cancelled.wait(PATIENCE)
+    assert fake.cancelled.wait(TIMEOUT)
 
 
 @pytest.mark.parametrize("module", ["google.protobuf", "grpc", "shaperouter._cli._main"])
@@ -137,19 +137,19 @@ def test_interruption_during_import_prints_no_traceback(unused_address: str, mod
                 break
         process.send_signal(signal.SIGINT)
         assert "Traceback" not in process.stderr.read()
-        assert process.wait(PATIENCE) == 130
+        assert process.wait(TIMEOUT) == 130
 
 
 @pytest.mark.parametrize("stream", [[], ["--stream"]])
 def test_further_interruptions_print_no_traceback(fake: FakeShaperouter, stream: list[str]) -> None:
     fake.script.insert(2, fake.hold)
     with piped("generate", "x", "--address", fake.address, *stream) as process:
-        assert fake.entered.wait(PATIENCE)
+        assert fake.entered.wait(TIMEOUT)
         while process.poll() is None:
             process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=PATIENCE)
+        _, errors = process.communicate(timeout=TIMEOUT)
         assert (process.returncode, errors) == (130, b"")
-    assert fake.cancelled.wait(PATIENCE)
+    assert fake.cancelled.wait(TIMEOUT)
 
 
 def test_further_interruptions_leave_the_terminal_intact(fake: FakeShaperouter) -> None:
@@ -182,7 +182,7 @@ def test_closed_pipe_prints_no_traceback(fake: FakeShaperouter) -> None:
         process.stdout.close()
         fake.released.set()
         assert process.stderr.read() == b""
-        assert process.wait(PATIENCE) != 0
+        assert process.wait(TIMEOUT) != 0
 
 
 def test_table_to_a_closed_pipe_prints_no_traceback(fake: FakeShaperouter) -> None:
@@ -284,7 +284,7 @@ def test_interruption_removes_the_waiting_line(fake: FakeShaperouter) -> None:
     assert "Traceback" not in output
     assert "compiling" not in output.rpartition("\x1b[2K")[2]
     assert output.rpartition("\x1b[?25")[2].startswith("h")  # the cursor is shown again
-    assert fake.cancelled.wait(PATIENCE)
+    assert fake.cancelled.wait(TIMEOUT)
 
 
 # Graphs.
@@ -326,7 +326,7 @@ def test_watch_fills_the_screen_and_interruption_ends_it_with_success(
     assert output.index("demo decode") < output.index("\x1b[?1049l")  # and back
     assert plain(output.partition("\x1b[?1049l")[2]).strip() == ""
     assert output.rpartition("\x1b[?25")[2].startswith("h")  # the cursor is shown again
-    assert fake.cancelled.wait(PATIENCE)
+    assert fake.cancelled.wait(TIMEOUT)
 
 
 def test_watch_leaves_the_screen_and_reports_a_lost_service(fake: FakeShaperouter) -> None:
@@ -346,7 +346,7 @@ def test_interruption_ends_a_watch_in_a_pipe(fake: FakeShaperouter) -> None:
         second = json.loads(process.stdout.readline())
         assert second["graphs"][0]["state"] == "ready"
         process.send_signal(signal.SIGINT)
-        rest, errors = process.communicate(timeout=PATIENCE)
+        rest, errors = process.communicate(timeout=TIMEOUT)
         assert (process.returncode, rest, errors) == (0, b"", b"")
 
 
@@ -399,7 +399,7 @@ def test_interrupted_warm_exits_with_130(fake: FakeShaperouter) -> None:
         assert shown.process.returncode == 130
     assert "Traceback" not in output
     assert output.rpartition("\x1b[?25")[2].startswith("h")
-    assert fake.cancelled.wait(PATIENCE)
+    assert fake.cancelled.wait(TIMEOUT)
 
 
 @pytest.mark.parametrize(
@@ -433,5 +433,5 @@ def in_shell(redirection: str, *arguments: str) -> subprocess.CompletedProcess[s
         capture_output=True,
         check=False,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
     )

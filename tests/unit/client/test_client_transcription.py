@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from harness.fake_transcriber import PATIENCE, FakeTranscriber
+from harness.fake_transcriber import FakeTranscriber
+from harness.waiting import TIMEOUT
 from shaperouter import (
     AsyncClient,
     CallCancelledError,
@@ -33,7 +34,7 @@ README = Path(__file__).parents[3] / "client" / "README.md"
 
 @pytest.fixture
 def client(transcriber: FakeTranscriber) -> Iterator[Client]:
-    with Client(transcriber.address, timeout=PATIENCE) as client:
+    with Client(transcriber.address, timeout=TIMEOUT) as client:
         yield client
 
 
@@ -99,7 +100,7 @@ def test_a_file_is_sent_as_it_is_read(
     def write() -> None:
         with (tmp_path / "pipe").open("wb", buffering=0) as pipe:
             pipe.write(b"first")
-            assert transcriber.heard.wait(PATIENCE)
+            assert transcriber.heard.wait(TIMEOUT)
             pipe.write(b"second")
 
     writer = threading.Thread(target=write)
@@ -162,7 +163,7 @@ def test_asyncio_client_reports_why_the_service_ended_a_large_recording(
     transcriber.losses = trials
 
     async def send() -> None:
-        async with AsyncClient(transcriber.address, timeout=PATIENCE) as client:
+        async with AsyncClient(transcriber.address, timeout=TIMEOUT) as client:
             for _ in range(trials):
                 with pytest.raises(UnavailableError, match="shutting down"):
                     async for _ in client.transcribe_stream(bytes(20 * PIECE_BYTES)):
@@ -183,12 +184,12 @@ def test_a_stream_of_segments_is_never_repeated(
 def _transcribed(kind: type[Client | AsyncClient], address: str, content: bytes) -> str:
     if kind is AsyncClient:
         return asyncio.run(_transcribe(address, content))
-    with Client(address, timeout=PATIENCE) as client:
+    with Client(address, timeout=TIMEOUT) as client:
         return client.transcribe(content).text
 
 
 async def _transcribe(address: str, content: bytes) -> str:
-    async with AsyncClient(address, timeout=PATIENCE) as client:
+    async with AsyncClient(address, timeout=TIMEOUT) as client:
         return (await client.transcribe(content)).text
 
 
@@ -232,7 +233,7 @@ def test_segments_arrive_before_the_recording_ends(
 
     def pieces() -> Iterator[bytes]:
         yield b"one"
-        assert more.wait(PATIENCE)
+        assert more.wait(TIMEOUT)
         yield b"two"
 
     with client.transcribe_stream(pieces(), step_seconds=2.5) as stream:
@@ -270,7 +271,7 @@ def test_a_file_that_does_not_block_is_read_to_its_end(
         for piece in (b"one", b"two"):
             transcriber.heard.clear()
             os.write(other, piece)
-            assert transcriber.heard.wait(PATIENCE)
+            assert transcriber.heard.wait(TIMEOUT)
         os.close(other)
         assert len(list(stream)) == 2
     assert transcriber.pieces == [b"one", b"two"]
@@ -302,7 +303,7 @@ async def _stream(address: str, *, fails: bool = False) -> list[TranscribedSegme
         yield b"two"
 
     async with (
-        AsyncClient(address, timeout=PATIENCE) as client,
+        AsyncClient(address, timeout=TIMEOUT) as client,
         client.transcribe_stream(pieces()) as stream,
     ):
         segments = [one async for one in stream]
@@ -341,7 +342,7 @@ def test_asyncio_client_closes_a_live_recording_with_its_call(
 
     async def scenario() -> None:
         closed = asyncio.Event()
-        async with AsyncClient(transcriber.address, timeout=PATIENCE) as client:
+        async with AsyncClient(transcriber.address, timeout=TIMEOUT) as client:
             stream = client.transcribe_stream(_silence(closed))
             await anext(stream)
             if losses:
@@ -349,7 +350,7 @@ def test_asyncio_client_closes_a_live_recording_with_its_call(
                     await anext(stream)
             else:
                 stream.cancel()
-            await asyncio.wait_for(closed.wait(), PATIENCE)
+            await asyncio.wait_for(closed.wait(), TIMEOUT)
 
     asyncio.run(scenario())
 
@@ -357,10 +358,10 @@ def test_asyncio_client_closes_a_live_recording_with_its_call(
 def test_dropping_the_asyncio_stream_closes_a_live_recording(transcriber: FakeTranscriber) -> None:
     async def scenario() -> None:
         closed = asyncio.Event()
-        async with AsyncClient(transcriber.address, timeout=PATIENCE) as client:
+        async with AsyncClient(transcriber.address, timeout=TIMEOUT) as client:
             async for _ in client.transcribe_stream(_silence(closed)):
                 break
-            await asyncio.wait_for(closed.wait(), PATIENCE)
+            await asyncio.wait_for(closed.wait(), TIMEOUT)
 
     asyncio.run(scenario())
 
@@ -369,7 +370,7 @@ def test_asyncio_stream_that_has_failed_fails_again(transcriber: FakeTranscriber
     transcriber.losses = 1
 
     async def scenario() -> None:
-        async with AsyncClient(transcriber.address, timeout=PATIENCE) as client:
+        async with AsyncClient(transcriber.address, timeout=TIMEOUT) as client:
             stream = client.transcribe_stream(b"x")
             await anext(stream)
             for _ in range(3):
@@ -383,7 +384,7 @@ def test_asyncio_stream_that_was_cancelled_says_so_at_each_read(
     transcriber: FakeTranscriber,
 ) -> None:
     async def scenario() -> None:
-        async with AsyncClient(transcriber.address, timeout=PATIENCE) as client:
+        async with AsyncClient(transcriber.address, timeout=TIMEOUT) as client:
             stream = client.transcribe_stream(_silence(asyncio.Event()))
             await anext(stream)
             stream.cancel()

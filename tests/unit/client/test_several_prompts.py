@@ -15,7 +15,7 @@ import grpc
 import pytest
 from google.rpc.error_details_pb2 import RetryInfo
 
-from harness.waiting import wait_until
+from harness.waiting import TIMEOUT, wait_until
 from shaperouter import (
     AsyncClient,
     CallCancelledError,
@@ -31,18 +31,17 @@ from shaperouter.v1 import generation_pb2
 if TYPE_CHECKING:
     from conftest import FakeShaperouter
 
-PATIENCE = 10.0
 Generate = Callable[..., Any]
 
 
 def blocking(address: str, *arguments: Any, **settings: Any) -> Any:
-    with Client(address, timeout=PATIENCE) as client:
+    with Client(address, timeout=TIMEOUT) as client:
         return client.generate(*arguments, **settings)
 
 
 def asynchronous(address: str, *arguments: Any, **settings: Any) -> Any:
     async def call() -> Any:
-        async with AsyncClient(address, timeout=PATIENCE) as client:
+        async with AsyncClient(address, timeout=TIMEOUT) as client:
             return await client.generate(*arguments, **settings)
 
     return asyncio.run(call())
@@ -130,7 +129,7 @@ def test_max_concurrency_limits_the_prompts_in_progress(
         with lock:
             under_way += 1
             most = max(most, under_way)
-        all_there.wait(PATIENCE)
+        all_there.wait(TIMEOUT)
         with lock:
             under_way -= 1
 
@@ -187,9 +186,9 @@ def test_closing_the_client_cancels_all_prompts(fake: FakeShaperouter) -> None:
 
     thread = threading.Thread(target=call)
     thread.start()
-    assert fake.entered.wait(PATIENCE)
+    assert fake.entered.wait(TIMEOUT)
     client.close()
-    thread.join(PATIENCE)
+    thread.join(TIMEOUT)
     (error,) = failures
     assert all(isinstance(result, CallCancelledError) for result in error.results)
 
@@ -200,10 +199,10 @@ def test_closing_the_asyncio_client_cancels_all_prompts(fake: FakeShaperouter) -
     async def scenario() -> PromptsError:
         client = AsyncClient(fake.address)
         call = asyncio.ensure_future(client.generate(["x"] * 20, max_concurrency=2))
-        await asyncio.to_thread(fake.entered.wait, PATIENCE)
+        await asyncio.to_thread(fake.entered.wait, TIMEOUT)
         await client.close()
         with pytest.raises(PromptsError) as raised:
-            await asyncio.wait_for(call, PATIENCE)
+            await asyncio.wait_for(call, TIMEOUT)
         return raised.value
 
     results = asyncio.run(scenario()).results
@@ -214,7 +213,7 @@ def test_closing_the_client_does_not_wait_for_retries(fake: FakeShaperouter) -> 
     fake.before_answer = fake.fail(
         grpc.StatusCode.UNAVAILABLE, "later", RetryInfo(retry_delay={"seconds": 60})
     )
-    client = Client(fake.address, timeout=PATIENCE * 100)
+    client = Client(fake.address, timeout=TIMEOUT * 100)
     failures: list[PromptsError] = []
 
     def call() -> None:
@@ -227,7 +226,7 @@ def test_closing_the_client_does_not_wait_for_retries(fake: FakeShaperouter) -> 
     thread.start()
     wait_until(lambda: len(fake.requests) == 2)
     client.close()
-    thread.join(PATIENCE)
+    thread.join(TIMEOUT)
     assert not thread.is_alive()
     assert [type(result) for result in failures[0].results] == [CallCancelledError] * 2
 
@@ -244,7 +243,7 @@ def test_interruption_cancels_all_prompts(fake: FakeShaperouter) -> None:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)
     assert errors.decode().rstrip().endswith("KeyboardInterrupt")
-    assert fake.cancelled.wait(PATIENCE)
+    assert fake.cancelled.wait(TIMEOUT)
     assert len(fake.requests) <= 2
 
 
@@ -254,11 +253,11 @@ def test_cancelling_the_task_cancels_all_prompts(fake: FakeShaperouter) -> None:
     async def scenario() -> None:
         async with AsyncClient(fake.address) as client:
             task = asyncio.create_task(client.generate(["x"] * 20, max_concurrency=2))
-            assert await asyncio.to_thread(fake.entered.wait, PATIENCE)
+            assert await asyncio.to_thread(fake.entered.wait, TIMEOUT)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert await asyncio.to_thread(fake.cancelled.wait, PATIENCE)
+            assert await asyncio.to_thread(fake.cancelled.wait, TIMEOUT)
 
     asyncio.run(scenario())
     assert len(fake.requests) <= 2

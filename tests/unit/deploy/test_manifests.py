@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from harness.manifests import BUILDS, KUBERNETES, OVERLAYS, Workload, built, of_kind, workloads
 from harness.roles import options_of
+from harness.waiting import TIMEOUT
 from shaperouter._endpoint import DEFAULT_TIMEOUT
 from shaperouter_service import __version__
 from shaperouter_service.commands.group import cli
@@ -128,9 +129,9 @@ def test_probes_ask_for_services_that_health_knows(tmp_path: Path) -> None:
         async with serving_health(Health(), address), aio.insecure_channel(address) as channel:
             stub = health_pb2_grpc.HealthStub(channel)
             for service in asked:
-                await stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
+                await stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=TIMEOUT)
             with pytest.raises(aio.AioRpcError):
-                await stub.Check(health_pb2.HealthCheckRequest(service="none"), timeout=10)
+                await stub.Check(health_pb2.HealthCheckRequest(service="none"), timeout=TIMEOUT)
 
     asyncio.run(check())
 

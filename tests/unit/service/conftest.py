@@ -24,7 +24,8 @@ from tokenizers import decoders, pre_tokenizers, trainers
 from harness.fake_model import SLOTS, VOCAB_SIZE
 from harness.fake_worker import FakeWorker
 from harness.ports import unused_ports
-from harness.router import PATIENCE, Play, Router, Scenario, wait_until
+from harness.router import Play, Router, Scenario, wait_until
+from harness.waiting import TIMEOUT
 from shaperouter.v1 import model_pb2
 from shaperouter_service.checkpoints.model_locations import ModelLocation
 from shaperouter_service.fleet import deadlines as fleet_deadlines
@@ -205,7 +206,7 @@ def play(checkpoint: Path, sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Pl
         settings: Mapping[str, Any] = MappingProxyType({}),
         credentials: grpc.ChannelCredentials | None = None,
         workers_tls: ServerTls | None = None,
-        patience: float = PATIENCE,
+        patience: float = TIMEOUT,
     ) -> None:
         asyncio.run(
             act(
@@ -238,7 +239,7 @@ def http(play: Play, sockets: Path) -> Callable[..., None]:
         async def with_client(router: Router, *workers: FakeWorker) -> None:
             transport = httpx.AsyncHTTPTransport(uds=str(path))
             async with httpx.AsyncClient(
-                transport=transport, base_url="http://router", timeout=10
+                transport=transport, base_url="http://router", timeout=TIMEOUT
             ) as client:
                 await scenario(client, router, *workers)
 

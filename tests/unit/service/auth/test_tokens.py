@@ -16,7 +16,8 @@ from grpc import aio
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from harness.fake_worker import FakeWorker
-from harness.router import PATIENCE, Play, Router, read_events, wait_until
+from harness.router import Play, Router, read_events, wait_until
+from harness.waiting import TIMEOUT
 from shaperouter import AsyncClient, OverloadedError, UnauthenticatedError
 from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2
 from shaperouter_service.auth import Clients, quotas, token_digest
@@ -59,7 +60,7 @@ def generate(router: Router, token: str | None, **fields: Any) -> Any:
         token_ids=generation_pb2.TokenIds(ids=[1, 2, 3]), **fields
     )
     metadata = () if token is None else bearer(token)
-    return router.generation.Generate(request, metadata=metadata, timeout=PATIENCE)
+    return router.generation.Generate(request, metadata=metadata, timeout=TIMEOUT)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +103,7 @@ def test_a_call_without_a_known_token_is_refused_and_counted(
 def test_a_refused_call_is_not_parsed(play: Play, tokens: Path) -> None:
     async def scenario(router: Router, _: FakeWorker) -> None:
         generate = router.channel.unary_unary("/shaperouter.v1.GenerationService/Generate")
-        error = await router.error(generate(b"\xff no message", timeout=PATIENCE))
+        error = await router.error(generate(b"\xff no message", timeout=TIMEOUT))
         assert error.code() is grpc.StatusCode.UNAUTHENTICATED
 
     play(scenario, settings={"tokens": tokens})
@@ -113,11 +114,11 @@ def test_reflection_needs_a_token_and_health_does_not(play: Play, tokens: Path) 
         assert await router.health_of("readiness")
         stub = reflection_pb2_grpc.ServerReflectionStub(router.channel)
         requests = [reflection_pb2.ServerReflectionRequest(list_services="")]
-        refused = stub.ServerReflectionInfo(iter(requests), timeout=PATIENCE)
+        refused = stub.ServerReflectionInfo(iter(requests), timeout=TIMEOUT)
         with pytest.raises(aio.AioRpcError) as error:
             await refused.read()
         assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
-        let_in = stub.ServerReflectionInfo(iter(requests), metadata=bearer(TOKEN), timeout=PATIENCE)
+        let_in = stub.ServerReflectionInfo(iter(requests), metadata=bearer(TOKEN), timeout=TIMEOUT)
         assert (await let_in.read()).list_services_response.service
 
     play(scenario, settings={"tokens": tokens})
@@ -128,7 +129,7 @@ def test_the_token_overrides_the_client_id_of_a_call(play: Play, tokens: Path) -
         request = generation_pb2.GenerateRequest(token_ids=generation_pb2.TokenIds(ids=[1, 2, 3]))
         metadata = (("x-client-id", "chat"), *bearer(TOKEN))
         with structlog.testing.capture_logs() as logs:
-            await router.generation.Generate(request, metadata=metadata, timeout=PATIENCE)
+            await router.generation.Generate(request, metadata=metadata, timeout=TIMEOUT)
         assert [run.client for run in worker.requests] == ["search"]
         assert [line["client"] for line in logs if line["event"] == "request"] == ["search"]
         assert router.metric("client_requests_total", client="search", code="OK") == 1
@@ -146,7 +147,7 @@ def test_only_operators_may_warm_graphs(
 
     async def scenario(router: Router, worker: FakeWorker) -> None:
         request = graph_pb2.WarmGraphsRequest(signatures=[worker.signature(16)])
-        call = router.graphs.WarmGraphs(request, metadata=bearer(TOKEN), timeout=PATIENCE)
+        call = router.graphs.WarmGraphs(request, metadata=bearer(TOKEN), timeout=TIMEOUT)
         if operator:
             assert (await call.read()).graphs
             return
@@ -173,14 +174,14 @@ def test_only_operators_may_change_models(play: Play, tokens: Path) -> None:
                 (None, grpc.StatusCode.UNAUTHENTICATED),
                 (bearer(TOKEN), grpc.StatusCode.PERMISSION_DENIED),
             ):
-                error = await router.error(call(request, metadata=metadata, timeout=PATIENCE))
+                error = await router.error(call(request, metadata=metadata, timeout=TIMEOUT))
                 assert error.code() is code
         # The operator is let through: only the lack of a repository stops him.
         request = model_pb2.LoadModelRequest(name="tiny")
-        call = router.models.LoadModel(request, metadata=bearer(OTHER_TOKEN), timeout=PATIENCE)
+        call = router.models.LoadModel(request, metadata=bearer(OTHER_TOKEN), timeout=TIMEOUT)
         assert (await router.error(call)).code() is grpc.StatusCode.FAILED_PRECONDITION
         request = model_pb2.SetAliasRequest(name="chat", targets=[target])
-        await router.models.SetAlias(request, metadata=bearer(OTHER_TOKEN), timeout=PATIENCE)
+        await router.models.SetAlias(request, metadata=bearer(OTHER_TOKEN), timeout=TIMEOUT)
 
     play(scenario, settings={"tokens": tokens})
 
@@ -223,7 +224,7 @@ def test_a_cancelled_request_no_longer_counts(play: Play, tokens: Path) -> None:
         stream.cancel()
         await wait_until(lambda: worker.cancelled == 1)
         worker.released.set()
-        again = router.generation.GenerateStream(request, metadata=bearer(TOKEN), timeout=PATIENCE)
+        again = router.generation.GenerateStream(request, metadata=bearer(TOKEN), timeout=TIMEOUT)
         await read_events(again)
 
     play(scenario, settings={"tokens": tokens})

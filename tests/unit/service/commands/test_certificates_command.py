@@ -9,6 +9,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from harness.roles import Run
+from harness.waiting import TIMEOUT
 from shaperouter_service.errors import StartupError
 from shaperouter_service.rpc.health import Health
 from shaperouter_service.rpc.server import listen
@@ -42,7 +43,7 @@ def test_a_client_with_the_certificates_calls_a_server_with_them(
         )
         async with grpc.aio.secure_channel(f"{host}:{port}", credentials) as channel:
             request = health_pb2.HealthCheckRequest(service="liveness")
-            answer = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=20)
+            answer = await health_pb2_grpc.HealthStub(channel).Check(request, timeout=TIMEOUT)
         await server.stop(None)
         return int(answer.status)
 

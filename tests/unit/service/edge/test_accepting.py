@@ -13,6 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
+from harness.waiting import TIMEOUT
 from shaperouter_service.edge.http import accepting as module
 from shaperouter_service.edge.http.accepting import accepting
 from shaperouter_service.telemetry.http_calls import HttpMetrics
@@ -76,7 +77,7 @@ def connect(
             listener.bind(path)
             listener.error = error
             scenario: Awaitable[None] = connected(listener, failures)
-            asyncio.run(asyncio.wait_for(scenario, 10))
+            asyncio.run(asyncio.wait_for(scenario, TIMEOUT))
 
     return run
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from harness.waiting import TIMEOUT
 from shaperouter_service.edge.http import accepting, connection, server
 from shaperouter_service.edge.http.connection import MAX_HEAD_BYTES, Connection
 from shaperouter_service.edge.http.server import bound, serving
@@ -18,7 +19,6 @@ REQUEST = b"GET / HTTP/1.1\r\nhost: test\r\n\r\n"
 # Bytes that no socket buffers.
 LARGE = 16_000_000
 # Longer than any of these tests; a connection that should be closed would fail it.
-TIMEOUT = 20
 
 
 async def app(scope: Any, receive: Callable[..., Any], send: Callable[..., Any]) -> None:

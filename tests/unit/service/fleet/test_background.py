@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.logs import capture_logs
-from harness.router import PATIENCE
+from harness.waiting import TIMEOUT
 from shaperouter_service.fleet import (
     compiling,
     discovered,
@@ -60,7 +60,7 @@ def test_what_goes_wrong_in_a_round_is_told_and_the_next_round_comes(
 
     async def scenario() -> None:
         fleet = Views()
-        async with asyncio.timeout(PATIENCE), follows(fleet):
+        async with asyncio.timeout(TIMEOUT), follows(fleet):
             await until(lambda: fleet.asked > 1)
 
     with capture_logs() as logs:
@@ -86,7 +86,7 @@ def test_what_goes_wrong_with_a_name_does_not_end_discovery(
         return answer
 
     async def scenario() -> None:
-        async with asyncio.timeout(PATIENCE), discovered(Fleet(), ["host:1"], resolve):
+        async with asyncio.timeout(TIMEOUT), discovered(Fleet(), ["host:1"], resolve):
             await until(lambda: told[-1] == ["10.0.0.1:1"])
 
     asyncio.run(scenario())

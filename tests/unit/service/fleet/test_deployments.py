@@ -9,8 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from harness.fake_link import FakeLink
-from harness.router import PATIENCE
 from harness.routing import MODEL
+from harness.waiting import TIMEOUT
 from shaperouter_service.errors import StartupError
 from shaperouter_service.fleet import Fleet, OverloadGuard, connections
 from shaperouter_service.fleet.deployments import deploying
@@ -40,9 +40,9 @@ def test_a_worker_that_was_lost_meanwhile_is_told_again_by_a_router_that_waits_f
     async def scenario() -> None:
         catalog = Catalog([MODEL])
         fleet = Fleet(
-            catalog, metrics=FleetMetrics(CollectorRegistry()), overload=OverloadGuard(PATIENCE)
+            catalog, metrics=FleetMetrics(CollectorRegistry()), overload=OverloadGuard(TIMEOUT)
         )
-        async with asyncio.timeout(PATIENCE), fleet.connected(), deploying(fleet, prepare):
+        async with asyncio.timeout(TIMEOUT), fleet.connected(), deploying(fleet, prepare):
             fleet.set_addresses(["first", "second"])
             first, second = fleet._watching
             assert isinstance(first, FakeLink)
@@ -76,9 +76,9 @@ def test_a_model_that_the_router_cannot_prepare_for_keeps_no_other_from_workers(
     async def scenario() -> None:
         catalog = Catalog([MODEL])
         fleet = Fleet(
-            catalog, metrics=FleetMetrics(CollectorRegistry()), overload=OverloadGuard(PATIENCE)
+            catalog, metrics=FleetMetrics(CollectorRegistry()), overload=OverloadGuard(TIMEOUT)
         )
-        async with asyncio.timeout(PATIENCE), fleet.connected(), deploying(fleet, fail):
+        async with asyncio.timeout(TIMEOUT), fleet.connected(), deploying(fleet, fail):
             fleet.set_addresses(["first"])
             (link,) = fleet._watching
             assert isinstance(link, FakeLink)

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from harness.fake_worker import FakeWorker
 from harness.logs import capture_logs
-from harness.router import PATIENCE
+from harness.waiting import TIMEOUT
 from shaperouter_service.errors import StartupError
 from shaperouter_service.fleet import Fleet, OverloadGuard, discovered, discovery
 from shaperouter_service.generation.resolution import neutral_options
@@ -61,7 +61,7 @@ def dns(monkeypatch: pytest.MonkeyPatch) -> Dns:
 
 def discover(dns: Dns, *workers: str, scenario: Callable[[], Awaitable[None]]) -> None:
     async def act() -> None:
-        async with asyncio.timeout(PATIENCE), discovered(dns, workers, dns.resolve):
+        async with asyncio.timeout(TIMEOUT), discovered(dns, workers, dns.resolve):
             await scenario()
 
     asyncio.run(act())
@@ -189,7 +189,7 @@ def link(sockets: Path) -> Callable[[Callable[[Links], Awaitable[None]]], None]:
     def play(scenario: Callable[[Links], Awaitable[None]]) -> None:
         async def act() -> None:
             links = Links(sockets)
-            async with asyncio.timeout(PATIENCE), links.stack, links.fleet.connected():
+            async with asyncio.timeout(TIMEOUT), links.stack, links.fleet.connected():
                 await scenario(links)
 
         asyncio.run(act())

@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry
 
 from harness.fake_link import FakeLink
 from harness.fake_worker import FakeWorker
-from harness.router import PATIENCE
 from harness.routing import SLOTS
+from harness.waiting import TIMEOUT
 from shaperouter_service.errors import NoWorkerInTimeError, QueueFullError, RelayedError
 from shaperouter_service.fleet import Fleet, OverloadGuard, WorkerLink, connections
 from shaperouter_service.fleet.link import Loss
@@ -62,9 +62,9 @@ async def started(directory: Path) -> AsyncIterator[FakeWorker]:
 async def following(*addresses: str, catalog: Catalog) -> AsyncIterator[Fleet]:
     """A fleet that follows workers at these addresses."""
     fleet = Fleet(
-        catalog, metrics=FleetMetrics(CollectorRegistry()), overload=OverloadGuard(PATIENCE)
+        catalog, metrics=FleetMetrics(CollectorRegistry()), overload=OverloadGuard(TIMEOUT)
     )
-    async with asyncio.timeout(PATIENCE), fleet.connected():
+    async with asyncio.timeout(TIMEOUT), fleet.connected():
         fleet.set_addresses(addresses)
         yield fleet
 

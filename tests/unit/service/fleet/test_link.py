@@ -12,7 +12,7 @@ import pytest
 
 from harness.fake_worker import FakeWorker
 from harness.logs import capture_logs
-from harness.router import PATIENCE
+from harness.waiting import TIMEOUT
 from shaperouter_service.errors import WorkerLostError
 from shaperouter_service.fleet import WorkerLink, link
 from shaperouter_service.fleet.link import Loss, RunInterruptedError
@@ -42,7 +42,7 @@ def watch(
             on_lost=lambda *_: None,
         )
         task = asyncio.create_task(connection.watch())
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await scenario(connection)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -84,7 +84,7 @@ def test_a_worker_that_is_never_understood_is_asked_ever_less_often_and_told_onc
 def test_a_worker_that_was_understood_is_asked_again_at_once_and_its_loss_told(
     worker: FakeWorker, until: Until, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "LAST_RETRY", PATIENCE)
+    monkeypatch.setattr(link, "LAST_RETRY", TIMEOUT)
     lives: list[str] = []
 
     def understand(_: WorkerLink, snapshot: Snapshot) -> None:
@@ -127,7 +127,7 @@ def test_a_run_that_ends_without_a_reason_has_that_of_the_watching(
 
     async def scenario(connection: WorkerLink) -> None:
         await until(lambda: bool(known))
-        run = asyncio.create_task(anext(connection.run(REQUEST, PATIENCE)))
+        run = asyncio.create_task(anext(connection.run(REQUEST, TIMEOUT)))
         await until(lambda: bool(worker.requests) and not worker.running)
         await (worker.drain() if loss is Loss.DRAINING else worker.kill())
         with pytest.raises(RunInterruptedError) as found:
@@ -147,7 +147,7 @@ def test_a_run_that_ends_without_a_reason_on_a_worker_that_stays_is_lost(
     async def scenario(connection: WorkerLink) -> None:
         await until(lambda: bool(known))
         with pytest.raises(RunInterruptedError) as found:
-            await anext(connection.run(REQUEST, PATIENCE))
+            await anext(connection.run(REQUEST, TIMEOUT))
         assert found.value.loss is Loss.LOST
 
     watch(worker, lambda connection, _: known.append(connection), scenario)

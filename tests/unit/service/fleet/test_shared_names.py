@@ -12,7 +12,8 @@ from prometheus_client import CollectorRegistry
 
 from harness.fake_worker import FakeWorker
 from harness.logs import capture_logs
-from harness.router import PATIENCE, wait_until
+from harness.router import wait_until
+from harness.waiting import TIMEOUT
 from shaperouter_service.fleet import Fleet, OverloadGuard, shared_names, warning_of_shared_names
 from shaperouter_service.routing.catalog import Catalog
 from shaperouter_service.telemetry.fleet import FleetMetrics
@@ -36,7 +37,7 @@ def play(sockets: Path, scenario: Scenario, *worker_names: str) -> list[Any]:
         ]
         for worker in workers:
             await worker.start()
-        async with asyncio.timeout(PATIENCE), fleet.connected(), warning_of_shared_names(fleet):
+        async with asyncio.timeout(TIMEOUT), fleet.connected(), warning_of_shared_names(fleet):
             fleet.set_addresses([worker.address for worker in workers])
             await wait_until(lambda: len(fleet.incarnations()) == len(workers))
             await scenario(workers, lines)

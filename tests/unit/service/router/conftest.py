@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2 as httpx
 import pytest
 
+from harness.waiting import TIMEOUT
 from shaperouter.v1 import generation_pb2
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def talk(
         async def with_client(router: Router, worker: FakeWorker) -> None:
             transport = httpx.AsyncHTTPTransport(uds=str(path))
             async with httpx.AsyncClient(
-                transport=transport, base_url="http://router", timeout=10
+                transport=transport, base_url="http://router", timeout=TIMEOUT
             ) as client:
                 await scenario(Talk(client, router, worker, tokenizer, encode))
 

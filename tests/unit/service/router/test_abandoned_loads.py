@@ -11,6 +11,7 @@ import pytest
 from grpc import StatusCode
 
 from harness.loads import load, make_repository, restart, unload
+from harness.waiting import TIMEOUT
 from shaperouter.v1 import worker_pb2
 from shaperouter_service.edge.inference.stubs.grpc_service_pb2 import RepositoryIndexRequest
 from shaperouter_service.edge.inference.stubs.grpc_service_pb2_grpc import GRPCInferenceServiceStub
@@ -94,7 +95,7 @@ def test_a_load_of_this_router_is_left_alone(
         workers[1].loading_ends.clear()
         loading = asyncio.ensure_future(router.error(load(router, "tiny-2", seconds=30)))
         index = GRPCInferenceServiceStub(router.channel).RepositoryIndex
-        while "worker-1" not in str(await index(RepositoryIndexRequest(), timeout=10)):
+        while "worker-1" not in str(await index(RepositoryIndexRequest(), timeout=TIMEOUT)):
             pass
         # The load waits for the worker's return.
         await workers[1].kill()

@@ -13,6 +13,7 @@ from grpc import StatusCode
 
 from harness.fake_model import SLOTS, describe_model
 from harness.loads import load, make_repository, unload
+from harness.waiting import TIMEOUT
 from shaperouter.v1 import model_pb2
 from shaperouter_service.routing.deployments import Target
 
@@ -30,7 +31,9 @@ def settings(tmp_path: Path, checkpoint: Path) -> dict[str, Any]:
 
 async def alias(router: Router, name: str, **shares: float) -> None:
     targets = [model_pb2.Target(model=each, share=share) for each, share in shares.items()]
-    await router.models.SetAlias(model_pb2.SetAliasRequest(name=name, targets=targets), timeout=10)
+    await router.models.SetAlias(
+        model_pb2.SetAliasRequest(name=name, targets=targets), timeout=TIMEOUT
+    )
 
 
 async def answers(router: Router, model: str, count: int = 40) -> Counter[tuple[str, str]]:

@@ -15,6 +15,7 @@ from grpc_health.v1 import health_pb2
 
 from harness.fake_model import SLOTS, describe_model
 from harness.loads import load, make_repository, restart, unload
+from harness.waiting import TIMEOUT
 from shaperouter.v1 import model_pb2, worker_pb2
 from shaperouter_service.errors import ModelUnloadingError, StartupError
 from shaperouter_service.serving import repository
@@ -253,7 +254,7 @@ def test_a_router_that_has_just_started_waits_until_every_worker_has_told_what_w
         loading = asyncio.create_task(router.error(load(router, "tiny", "absent")))
         answer = router.generate(model="tiny")
         for _ in range(20):
-            await router.models.ListModels(model_pb2.ListModelsRequest(), timeout=10)
+            await router.models.ListModels(model_pb2.ListModelsRequest(), timeout=TIMEOUT)
         assert not answer.done()
         assert not loading.done()
         await workers[1].start()

@@ -11,6 +11,7 @@ from google.rpc import error_details_pb2
 from grpc import StatusCode, aio
 
 from harness.transcripts import TOKENS
+from harness.waiting import TIMEOUT
 from harness.warming import last, warm
 from shaperouter.v1 import (
     generation_pb2,
@@ -59,7 +60,9 @@ async def start(worker: FakeWorker, *, transcribers: set[str]) -> None:
 async def transcribe(router: Router) -> aio.AioRpcError:
     """The error of a recording without samples, which is found only once a model is chosen."""
     stub = transcription_pb2_grpc.TranscriptionServiceStub(router.channel)
-    return await router.error(stub.Transcribe(transcription_pb2.TranscribeRequest(), timeout=10))
+    return await router.error(
+        stub.Transcribe(transcription_pb2.TranscribeRequest(), timeout=TIMEOUT)
+    )
 
 
 def violation(detail: Detail, error: aio.AioRpcError) -> Any:

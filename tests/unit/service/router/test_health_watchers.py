@@ -10,7 +10,8 @@ from grpc import StatusCode, aio
 from grpc_health.v1 import health_pb2
 
 from harness.raw_http2 import deaf_connection
-from harness.router import PATIENCE, wait_until
+from harness.router import wait_until
+from harness.waiting import TIMEOUT
 from shaperouter_service.rpc import health as health_module
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ SERVICE_UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 
 def watch(router: Router, service: str = "") -> Any:
     request = health_pb2.HealthCheckRequest(service=service)
-    return router.health.Watch(request, timeout=PATIENCE)
+    return router.health.Watch(request, timeout=TIMEOUT)
 
 
 def test_a_watcher_that_reads_nothing_delays_neither_others_nor_the_stop(
@@ -71,7 +72,7 @@ def test_an_unknown_service_is_not_found_but_can_be_watched(play: Play) -> None:
         assert (await call.read()).status == SERVICE_UNKNOWN
         call.cancel()
         request = health_pb2.HealthCheckRequest(service="nothing")
-        error = await router.error(router.health.Check(request, timeout=PATIENCE))
+        error = await router.error(router.health.Check(request, timeout=TIMEOUT))
         assert error.code() is StatusCode.NOT_FOUND
 
     play(scenario)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from harness.loads import load, make_repository, restart
+from harness.waiting import TIMEOUT
 from shaperouter.v1 import model_pb2
 from shaperouter_service.edge.inference.stubs.grpc_service_pb2 import RepositoryIndexRequest
 from shaperouter_service.edge.inference.stubs.grpc_service_pb2_grpc import GRPCInferenceServiceStub
@@ -34,7 +35,7 @@ async def loading_on(worker: FakeWorker, router: Router) -> asyncio.Future[model
     index = GRPCInferenceServiceStub(router.channel).RepositoryIndex
     state = ""
     while state != "LOADING":
-        models = (await index(RepositoryIndexRequest(), timeout=10)).models
+        models = (await index(RepositoryIndexRequest(), timeout=TIMEOUT)).models
         state = next((each.state for each in models if each.name == "tiny-2"), "")
     return loading
 

@@ -15,7 +15,8 @@ from google.rpc import error_details_pb2
 from grpc import aio
 from grpc_health.v1 import health_pb2
 
-from harness.router import PATIENCE, wait_until
+from harness.router import wait_until
+from harness.waiting import TIMEOUT
 from shaperouter.v1 import generation_pb2, generation_pb2_grpc
 from shaperouter_service.auth import CallLimit
 from shaperouter_service.errors import TooManyCallsError
@@ -43,7 +44,7 @@ def test_each_of_many_calls_is_answered_or_told_when_to_retry(
 
         async def call(stub: generation_pb2_grpc.GenerationServiceStub) -> None:
             try:
-                await stub.Generate(REQUEST, timeout=6 * PATIENCE)
+                await stub.Generate(REQUEST, timeout=6 * TIMEOUT)
             except aio.AioRpcError as error:
                 retry = detail(error, error_details_pb2.RetryInfo).retry_delay.seconds == 1
                 outcomes["refused" if retry else str(error)] += 1
@@ -67,7 +68,7 @@ def test_each_of_many_calls_is_answered_or_told_when_to_retry(
         refused = router.metric("refused_calls_total", reason="TOO_MANY_CALLS")
         assert refused == outcomes["refused"]
 
-    play(scenario, listen=free_address, settings={"max_calls": PLACES}, patience=6 * PATIENCE)
+    play(scenario, listen=free_address, settings={"max_calls": PLACES}, patience=6 * TIMEOUT)
 
 
 def test_a_client_at_its_limit_leaves_room_for_another(play: Play) -> None:
@@ -95,7 +96,7 @@ def test_a_call_over_the_limit_is_not_parsed(play: Play) -> None:
         held = asyncio.ensure_future(router.generate())
         await wait_until(lambda: worker.running == 1)
         generate: Any = router.channel.unary_unary("/shaperouter.v1.GenerationService/Generate")
-        error = await router.error(generate(b"\xff no message", timeout=PATIENCE))
+        error = await router.error(generate(b"\xff no message", timeout=TIMEOUT))
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         worker.released.set()
         await held

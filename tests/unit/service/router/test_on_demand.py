@@ -14,7 +14,7 @@ import pytest
 from grpc import StatusCode, aio
 
 from harness.fake_model import describe_model
-from harness.router import PATIENCE
+from harness.waiting import TIMEOUT
 from shaperouter.v1 import model_pb2, worker_pb2
 from shaperouter_service.routing.on_demand import OnDemandLimits
 from shaperouter_service.serving import abandoned_loads, repository
@@ -289,13 +289,13 @@ def test_what_operators_load_or_unload_stays_so(
     async def scenario(router: Router, worker: FakeWorker) -> None:
         await router.generate(model="a")
         request = model_pb2.LoadModelRequest(name="a")
-        await router.models.LoadModel(request, timeout=10)
-        await router.models.LoadModel(model_pb2.LoadModelRequest(name="b"), timeout=10)
+        await router.models.LoadModel(request, timeout=TIMEOUT)
+        await router.models.LoadModel(model_pb2.LoadModelRequest(name="b"), timeout=TIMEOUT)
         await report_idle(worker, a=60.0, b=60.0)
         await router.generate(model="c")
         await report_idle(worker, a=60.0, b=60.0, c=60.0)
         await until(lambda: loaded(worker) == ["a", "b", "tiny"])
-        await router.models.UnloadModel(model_pb2.UnloadModelRequest(name="b"), timeout=10)
+        await router.models.UnloadModel(model_pb2.UnloadModelRequest(name="b"), timeout=TIMEOUT)
         error = await router.error(router.generate(model="b"))
         assert error.code() is StatusCode.NOT_FOUND
 
@@ -310,7 +310,7 @@ def test_what_an_operator_loads_while_it_is_to_make_room_stays(
 
     def read(path: Path) -> str:
         loading.set()
-        assert go_on.wait(PATIENCE)
+        assert go_on.wait(TIMEOUT)
         return digest(path)
 
     async def unload_idle(self: Repository, name: str, seconds: float) -> bool:
@@ -323,7 +323,7 @@ def test_what_an_operator_loads_while_it_is_to_make_room_stays(
         monkeypatch.setattr(repository, "model_digest", read)
         monkeypatch.setattr(Repository, "unload_idle", unload_idle)
         request = model_pb2.LoadModelRequest(name="a")
-        load = asyncio.ensure_future(router.models.LoadModel(request, timeout=PATIENCE))
+        load = asyncio.ensure_future(router.models.LoadModel(request, timeout=TIMEOUT))
         await until(loading.is_set)
         other = asyncio.ensure_future(router.generate(model="b"))
         await until(unloading.is_set)
@@ -350,7 +350,7 @@ def test_an_alias_of_a_model_loads_it(play: Play, settings: dict[str, Any]) -> N
         await router.generate(model="a")
         target = model_pb2.Target(model="a", share=1.0)
         request = model_pb2.SetAliasRequest(name="chat", targets=[target])
-        await router.models.SetAlias(request, timeout=10)
+        await router.models.SetAlias(request, timeout=TIMEOUT)
         await report_idle(worker, a=60.0)
         await router.generate(model="b")
         assert loaded(worker) == ["b", "tiny"]

@@ -11,7 +11,7 @@ import pytest
 from grpc import StatusCode
 
 from harness.fake_model import describe_encoder, describe_function
-from harness.router import PATIENCE
+from harness.waiting import TIMEOUT
 from shaperouter.v1 import model_pb2
 from shaperouter_service.edge.inference.stubs import grpc_service_pb2 as pb
 from shaperouter_service.edge.inference.stubs.grpc_service_pb2_grpc import GRPCInferenceServiceStub
@@ -39,7 +39,7 @@ def stub_of(router: Router) -> Any:
 
 
 async def infer(router: Router, request: pb.ModelInferRequest) -> pb.ModelInferResponse:
-    return await stub_of(router).ModelInfer(request, timeout=PATIENCE)
+    return await stub_of(router).ModelInfer(request, timeout=TIMEOUT)
 
 
 def request_of(array: np.ndarray[Any, Any] = X, *, raw: bool = True) -> pb.ModelInferRequest:
@@ -89,7 +89,7 @@ def test_a_call_in_a_stream_has_one_last_response(play: Play) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         requests = [request_of(), request_of(X[0])]
         requests[1].id = "wrong"
-        call = stub_of(router).ModelStreamInfer(iter(requests), timeout=PATIENCE)
+        call = stub_of(router).ModelStreamInfer(iter(requests), timeout=TIMEOUT)
         found = {r.infer_response.id: r async for r in call}
         assert found["mine"].infer_response.raw_output_contents == [(2 * X).tobytes()]
         assert found["wrong"].error_message == "inputs.x: must have 2 dimensions, got 1"

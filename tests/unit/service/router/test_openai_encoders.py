@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from harness.fake_model import describe_encoder
+from harness.waiting import TIMEOUT
 from shaperouter.v1 import model_pb2
 from shaperouter_service.edge import offloading
 from shaperouter_service.edge.http.openai import encoders
@@ -46,7 +47,9 @@ def http(play: Play, sockets: Path) -> Callable[..., None]:
     def run(scenario: Callable[..., Any], **more: Any) -> None:
         async def with_client(router: Router, worker: FakeWorker) -> None:
             transport = httpx.AsyncHTTPTransport(uds=str(path))
-            async with httpx.AsyncClient(transport=transport, base_url="http://router") as client:
+            async with httpx.AsyncClient(
+                transport=transport, base_url="http://router", timeout=TIMEOUT
+            ) as client:
                 await scenario(client, worker)
 
         settings = {"http_listen": f"unix:{path}"} | more

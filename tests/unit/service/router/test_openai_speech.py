@@ -12,9 +12,9 @@ import httpx2 as httpx
 import pytest
 
 from harness.forms import END, FORM, form, part
-from harness.router import PATIENCE
 from harness.transcribing import RATE, tone, transcribes
 from harness.transcripts import TOKENS
+from harness.waiting import TIMEOUT
 from harness.whispers import wav
 from shaperouter.v1 import transcription_pb2, transcription_pb2_grpc, worker_pb2
 from shaperouter_service.edge.http import bodies, server
@@ -63,7 +63,7 @@ class Caller:
             ),
         )
         response: transcription_pb2.TranscribeResponse = await stub.Transcribe(
-            request, timeout=PATIENCE
+            request, timeout=TIMEOUT
         )
         return response
 
@@ -77,7 +77,9 @@ def http(play: Play, sockets: Path) -> Callable[..., None]:
         async def with_client(router: Router, worker: FakeWorker) -> None:
             await transcribes(worker)
             transport = httpx.AsyncHTTPTransport(uds=str(path))
-            async with httpx.AsyncClient(transport=transport, base_url="http://router") as client:
+            async with httpx.AsyncClient(
+                transport=transport, base_url="http://router", timeout=TIMEOUT
+            ) as client:
                 caller = Caller(client, router)
                 # Until the router knows that the model transcribes.
                 while (await caller.post()).status_code != 200:

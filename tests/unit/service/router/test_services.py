@@ -13,7 +13,8 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from harness.holding import TOKENS, hold_after
-from harness.router import PATIENCE, deltas, read_events, wait_until
+from harness.router import deltas, read_events, wait_until
+from harness.waiting import TIMEOUT
 from shaperouter.v1 import graph_pb2, model_pb2, signature_pb2
 
 if TYPE_CHECKING:
@@ -331,7 +332,7 @@ def test_where_workers_scale_to_zero_a_router_is_not_ready_while_it_drains(play:
         rest, _ = await read_events(call)
         assert [token for d in deltas([first, *rest]) for token in d.token_ids] == TOKENS
 
-    play(scenario, grace=PATIENCE, settings={"ready_without_workers": True})
+    play(scenario, grace=TIMEOUT, settings={"ready_without_workers": True})
 
 
 def test_a_router_stays_ready_while_one_worker_is_left(play: Play, until: Until) -> None:

@@ -13,7 +13,7 @@ from grpc import StatusCode
 
 from harness.fake_model import describe_encoder, describe_function
 from harness.loads import make_repository
-from harness.router import PATIENCE
+from harness.waiting import TIMEOUT
 from shaperouter.v1 import model_pb2
 from shaperouter_service.edge.tfserving.stubs.tensorflow_serving.apis import (
     classification_pb2,
@@ -61,7 +61,7 @@ async def predict(router: Router, **fields: Any) -> predict_pb2.PredictResponse:
     spec = {"name": "double"} | fields.pop("spec", {})
     inputs = {name: tensor_to_message(array) for name, array in fields.pop("inputs").items()}
     request = predict_pb2.PredictRequest(model_spec=spec, inputs=inputs, **fields)
-    return await predictions(router).Predict(request, timeout=PATIENCE)
+    return await predictions(router).Predict(request, timeout=TIMEOUT)
 
 
 def test_predict_runs_the_model(play: Play) -> None:
@@ -113,7 +113,7 @@ def test_a_tensor_of_a_terabyte_in_a_small_message_is_refused(play: Play) -> Non
         request.inputs["x"].dtype = 1
         request.inputs["x"].tensor_shape.dim.add(size=2**40)
         request.inputs["x"].float_val.append(1)
-        error = await router.error(predictions(router).Predict(request, timeout=PATIENCE))
+        error = await router.error(predictions(router).Predict(request, timeout=TIMEOUT))
         assert error.code() is StatusCode.INVALID_ARGUMENT
         assert f"33554432 bytes, got {2**42}" in str(error.details())
 
@@ -131,7 +131,7 @@ def test_classify_answers_with_classes(play: Play) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         worker.answer = cats_and_dogs
         request = classification_pb2.ClassificationRequest(**examples())
-        response = await predictions(router).Classify(request, timeout=PATIENCE)
+        response = await predictions(router).Classify(request, timeout=TIMEOUT)
         first, second = response.result.classifications
         assert [(each.label, each.score) for each in first.classes] == [
             ("cat", 0.25),
@@ -146,7 +146,7 @@ def test_regress_answers_with_values(play: Play) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         worker.answer = lambda inputs: {"outputs": np.float32([[0.5], [1.5]])}
         request = regression_pb2.RegressionRequest(**examples())
-        response = await predictions(router).Regress(request, timeout=PATIENCE)
+        response = await predictions(router).Regress(request, timeout=TIMEOUT)
         assert [each.value for each in response.result.regressions] == [0.5, 1.5]
 
     play(scenario, called=REGRESSOR)
@@ -155,7 +155,7 @@ def test_regress_answers_with_values(play: Play) -> None:
 async def classify(router: Router, model: str) -> list[list[str]]:
     """The labels of two examples."""
     request = classification_pb2.ClassificationRequest(**examples(model_spec={"name": model}))
-    response = await predictions(router).Classify(request, timeout=PATIENCE)
+    response = await predictions(router).Classify(request, timeout=TIMEOUT)
     return [[each.label for each in row.classes] for row in response.result.classifications]
 
 
@@ -194,7 +194,7 @@ def test_regress_waits_for_a_worker_to_load_the_model(play: Play) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         worker.answer = lambda inputs: {"outputs": np.float32([[0.5], [1.5]])}
         request = regression_pb2.RegressionRequest(**examples())
-        call = asyncio.ensure_future(predictions(router).Regress(request, timeout=PATIENCE))
+        call = asyncio.ensure_future(predictions(router).Regress(request, timeout=TIMEOUT))
         await worker.start()
         assert [each.value for each in (await call).result.regressions] == [0.5, 1.5]
 
@@ -206,7 +206,7 @@ def test_classify_is_refused_where_the_signature_is_another(play: Play) -> None:
         request = classification_pb2.ClassificationRequest(
             **examples(model_spec={"name": "double"})
         )
-        error = await router.error(predictions(router).Classify(request, timeout=PATIENCE))
+        error = await router.error(predictions(router).Classify(request, timeout=TIMEOUT))
         assert error.code() is StatusCode.INVALID_ARGUMENT
         assert "that of double is of tensorflow/serving/predict" in str(error.details())
 
@@ -218,13 +218,13 @@ def test_metadata_has_the_signature(play: Play) -> None:
         request = get_model_metadata_pb2.GetModelMetadataRequest(
             model_spec={"name": "double"}, metadata_field=["signature_def"]
         )
-        response = await predictions(router).GetModelMetadata(request, timeout=PATIENCE)
+        response = await predictions(router).GetModelMetadata(request, timeout=TIMEOUT)
         signatures = get_model_metadata_pb2.SignatureDefMap()
         assert response.metadata["signature_def"].Unpack(signatures)
         signature = signatures.signature_def["serving_default"]
         assert [dim.size for dim in signature.inputs["x"].tensor_shape.dim] == [-1, -1]
         request.metadata_field[:] = ["graph"]
-        error = await router.error(predictions(router).GetModelMetadata(request, timeout=PATIENCE))
+        error = await router.error(predictions(router).GetModelMetadata(request, timeout=TIMEOUT))
         assert "metadata_field: must be signature_def, got ['graph']" in str(error.details())
 
     play(scenario, called=DOUBLE)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from grpc import StatusCode, aio
 
-from harness.router import PATIENCE
 from harness.transcribing import RATE, tone, transcribes
 from harness.transcripts import transcript
+from harness.waiting import TIMEOUT
 from shaperouter.v1 import transcription_pb2, transcription_pb2_grpc
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ async def loaded(router: Router, worker: FakeWorker) -> Any:
     request = transcription_pb2.TranscribeRequest(audio=AUDIO, options=OPTIONS)
     while True:
         try:
-            await stub.Transcribe(request, timeout=PATIENCE)
+            await stub.Transcribe(request, timeout=TIMEOUT)
         except aio.AioRpcError as error:
             if error.code() is not StatusCode.INVALID_ARGUMENT:
                 raise
@@ -46,7 +46,7 @@ def test_a_recording_is_transcribed_whole_and_in_pieces(play: Play, tokenizer: T
     async def scenario(router: Router, worker: FakeWorker) -> None:
         stub = await loaded(router, worker)
         request = transcription_pb2.TranscribeRequest(audio=AUDIO, options=OPTIONS)
-        whole = await stub.Transcribe(request, timeout=PATIENCE)
+        whole = await stub.Transcribe(request, timeout=TIMEOUT)
         # The text of these tokens in the tokenizer of these tests.
         assert whole.text == tokenizer.decode(transcript(" hello"))
         (segment,) = whole.segments
@@ -63,7 +63,7 @@ def test_a_recording_is_transcribed_whole_and_in_pieces(play: Play, tokenizer: T
             for at in range(0, len(content), 1000):
                 yield transcription_pb2.TranscribeStreamRequest(content=content[at : at + 1000])
 
-        events = [event async for event in stub.TranscribeStream(messages(), timeout=PATIENCE)]
+        events = [event async for event in stub.TranscribeStream(messages(), timeout=TIMEOUT)]
         kinds = [event.WhichOneof("event") for event in events]
         assert kinds == ["language", "stall", "segment", "progress", "completion"]
         assert events[2].segment == segment
@@ -77,13 +77,13 @@ def test_all_that_is_wrong_with_a_transcription_is_named(play: Play) -> None:
         stub = await loaded(router, worker)
         options = transcription_pb2.TranscriptionOptions(num_beams=99, task=9)
         request = transcription_pb2.TranscribeRequest(audio=AUDIO, options=options)
-        error = await router.error(stub.Transcribe(request, timeout=PATIENCE))
+        error = await router.error(stub.Transcribe(request, timeout=TIMEOUT))
         assert "options.num_beams" in (error.details() or "")
         assert "options.task: must be one of transcribe" in str(error.details())
         request = transcription_pb2.TranscribeRequest(
             audio=transcription_pb2.Audio(content=b"x", format=99), options=OPTIONS
         )
-        error = await router.error(stub.Transcribe(request, timeout=PATIENCE))
+        error = await router.error(stub.Transcribe(request, timeout=TIMEOUT))
         assert "audio.format: must be one of wav" in str(error.details())
 
     play(scenario)

@@ -9,7 +9,8 @@ import pytest
 from grpc import StatusCode
 
 from harness.holding import TOKENS, busy, hold_after, resumed
-from harness.router import PATIENCE, deltas, read_events
+from harness.router import deltas, read_events
+from harness.waiting import TIMEOUT
 from shaperouter_service.errors import QueueFullError
 from shaperouter_service.fleet import deadlines
 
@@ -87,11 +88,11 @@ def test_a_full_queue_does_not_end_a_run_that_had_its_place(
 def test_a_full_queue_ends_a_run_whose_deadline_is_near(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deadlines, "QUEUE_PAUSE", 2 * PATIENCE)
+    monkeypatch.setattr(deadlines, "QUEUE_PAUSE", 2 * TIMEOUT)
 
     async def scenario(router: Router, *workers: FakeWorker) -> None:
         hold_after(1, *workers)
-        call = router.stream(timeout=PATIENCE)
+        call = router.stream(timeout=TIMEOUT)
         await call.read()
         lost, (other,) = busy(*workers)
         other.script = [QueueFullError("tiny", 256)]

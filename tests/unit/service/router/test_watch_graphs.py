@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from grpc import StatusCode, aio
 
-from harness.router import PATIENCE
+from harness.waiting import TIMEOUT
 from shaperouter.v1 import graph_pb2
 from shaperouter_service.serving.graphs import graphs as graphs_module
 
@@ -157,7 +157,7 @@ def test_a_client_with_too_many_streams_is_refused_and_others_are_not(
 
         def follow(client: str) -> Any:
             metadata = (("x-client-id", client),)
-            return getattr(router.graphs, method)(request, metadata=metadata, timeout=PATIENCE)
+            return getattr(router.graphs, method)(request, metadata=metadata, timeout=TIMEOUT)
 
         held = [follow("one"), follow("one")]
         for call in held:

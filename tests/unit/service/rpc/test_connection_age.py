@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from harness.router import PATIENCE
+from harness.waiting import TIMEOUT
 from shaperouter_service.rpc.server import make_server
 
 
@@ -39,15 +39,15 @@ def test_an_old_connection_finishes_its_calls_and_takes_no_new_ones() -> None:
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
         async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            stream = channel.unary_stream("/stream")(b"", timeout=PATIENCE)
+            stream = channel.unary_stream("/stream")(b"", timeout=TIMEOUT)
             first = await stream.read()
             call = channel.unary_unary("/once")
             # Each of these is answered, whenever the connection is renewed.
-            while await call(b"", timeout=PATIENCE) == first:
+            while await call(b"", timeout=TIMEOUT) == first:
                 pass
             peers.released.set()
             assert await stream.read() == first
             assert await stream.read() is aio.EOF
         await server.stop(None)
 
-    asyncio.run(asyncio.wait_for(scenario(), 3 * PATIENCE))
+    asyncio.run(asyncio.wait_for(scenario(), 3 * TIMEOUT))

@@ -13,7 +13,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from harness.certificates import Authority
 from harness.fake_worker import FakeWorker
-from harness.router import PATIENCE, Play, Router
+from harness.router import Play, Router
+from harness.waiting import TIMEOUT
 from shaperouter.v1 import model_pb2, model_pb2_grpc
 from shaperouter_service.rpc import health as health_module
 from shaperouter_service.rpc.health import Health, serving_health
@@ -35,10 +36,10 @@ def test_the_health_port_needs_neither_tls_nor_tokens(
             probe = health_pb2_grpc.HealthStub(channel)
             for service in ("", "liveness", "readiness"):
                 request = health_pb2.HealthCheckRequest(service=service)
-                assert (await probe.Check(request, timeout=PATIENCE)).status == SERVING
+                assert (await probe.Check(request, timeout=TIMEOUT)).status == SERVING
             with pytest.raises(aio.AioRpcError) as error:
                 await model_pb2_grpc.ModelServiceStub(channel).ListModels(
-                    model_pb2.ListModelsRequest(), timeout=PATIENCE
+                    model_pb2.ListModelsRequest(), timeout=TIMEOUT
                 )
             assert error.value.code() is grpc.StatusCode.UNIMPLEMENTED
             await worker.drain()
@@ -62,7 +63,7 @@ async def closed_by_server(address: str) -> bool:
     """Connects, and tells whether the server closes the connection before it has said a word."""
     reader, writer = await asyncio.open_connection(*address.split(":"))
     try:
-        return await asyncio.wait_for(reader.read(1), PATIENCE) == b""
+        return await asyncio.wait_for(reader.read(1), TIMEOUT) == b""
     except ConnectionResetError:
         return True
     finally:
@@ -80,7 +81,7 @@ def test_connections_beyond_the_limit_are_closed(
                 channel = aio.insecure_channel(free_address, OWN_CONNECTION)
                 stack.push_async_callback(channel.close)
                 await health_pb2_grpc.HealthStub(channel).Check(
-                    health_pb2.HealthCheckRequest(service="liveness"), timeout=PATIENCE
+                    health_pb2.HealthCheckRequest(service="liveness"), timeout=TIMEOUT
                 )
             assert await closed_by_server(free_address)
 
@@ -97,7 +98,7 @@ def test_a_long_connection_is_closed(monkeypatch: pytest.MonkeyPatch, free_addre
             aio.insecure_channel(free_address) as channel,
         ):
             request = health_pb2.HealthCheckRequest(service="liveness")
-            call = health_pb2_grpc.HealthStub(channel).Watch(request, timeout=PATIENCE)
+            call = health_pb2_grpc.HealthStub(channel).Watch(request, timeout=TIMEOUT)
             assert (await call.read()).status == SERVING
             # Nothing changes, so nothing more is sent.
             with pytest.raises(aio.AioRpcError) as error:

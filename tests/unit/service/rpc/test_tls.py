@@ -16,7 +16,8 @@ from grpc import aio
 
 from harness.certificates import Authority
 from harness.fake_worker import FakeWorker
-from harness.router import PATIENCE, Play, Router, wait_until
+from harness.router import Play, Router, wait_until
+from harness.waiting import TIMEOUT
 from shaperouter import AsyncClient, UnavailableError
 from shaperouter.v1 import model_pb2, model_pb2_grpc
 from shaperouter_service.errors import StartupError
@@ -42,7 +43,7 @@ async def ask(address: str, credentials: grpc.ChannelCredentials | None) -> str:
     async with channel:
         try:
             await model_pb2_grpc.ModelServiceStub(channel).ListModels(
-                model_pb2.ListModelsRequest(), timeout=PATIENCE
+                model_pb2.ListModelsRequest(), timeout=TIMEOUT
             )
         except aio.AioRpcError as error:
             return f"{error.code().name}: {error.details()}"
@@ -171,7 +172,7 @@ def test_the_clients_error_names_likely_causes(
         for arguments in ({}, {"ca": foreign.ca}):
             async with AsyncClient(free_address, **arguments) as client:
                 with pytest.raises(UnavailableError, match="TLS is on at one end alone"):
-                    await client.models(timeout=PATIENCE)
+                    await client.models(timeout=TIMEOUT)
 
     play(
         scenario,

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
+from harness.waiting import TIMEOUT
 from shaperouter_service.serving.merging import merged
-
-PATIENCE = 10.0
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
     """Runs a scenario, which may not hang."""
-    asyncio.run(asyncio.wait_for(scenario, PATIENCE))
+    asyncio.run(asyncio.wait_for(scenario, TIMEOUT))
 
 
 class Source:

@@ -14,7 +14,8 @@ from grpc import StatusCode, aio
 from prometheus_client import CollectorRegistry
 
 from harness.logs import capture_logs
-from harness.router import PATIENCE, wait_until
+from harness.router import wait_until
+from harness.waiting import TIMEOUT
 from shaperouter.v1 import generation_pb2, graph_pb2, model_pb2
 from shaperouter_service.auth import token_digest
 from shaperouter_service.errors import Code
@@ -130,7 +131,7 @@ def test_bytes_that_are_no_message_are_logged(play: Play, detail: Detail) -> Non
     async def scenario(router: Router, _: FakeWorker) -> None:
         generate: Any = router.channel.unary_unary("/shaperouter.v1.GenerationService/Generate")
         with capture_logs() as logs:
-            error = await router.error(generate(b"junk", timeout=PATIENCE))
+            error = await router.error(generate(b"junk", timeout=TIMEOUT))
         (line,) = lines(logs)
         check(line, error, detail)
         assert line["reason"] == "INVALID_REQUEST"

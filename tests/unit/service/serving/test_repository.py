@@ -7,6 +7,7 @@ from unittest import mock
 
 import pytest
 
+from harness.waiting import TIMEOUT
 from shaperouter_service.errors import InvalidRequestError, ServiceError, UnknownModelError
 from shaperouter_service.routing.catalog import Catalog
 from shaperouter_service.routing.deployments import Deployment, Revision
@@ -47,7 +48,7 @@ def test_tokenizers_are_kept_while_another_deployment_is_prepared(
     def load_tokenizer(directory: Path) -> None:
         if directory.name == "canary":
             waits.set()
-            assert goes_on.wait(30)
+            assert goes_on.wait(TIMEOUT)
 
     monkeypatch.setattr(repository, "locate_below", lambda root, location: root / location)
     monkeypatch.setattr(repository, "load_tokenizer", load_tokenizer)

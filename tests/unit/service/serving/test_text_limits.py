@@ -17,6 +17,7 @@ from harness.requests import ANSWERING, MODEL, Letters, violations, with_ids
 from harness.router import wait_until
 from harness.routing import LADDERS
 from harness.transcripts import TOKENS
+from harness.waiting import TIMEOUT
 from shaperouter.v1 import generation_pb2, model_pb2, transcription_pb2
 from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.routing.served_model import ServedModel
@@ -250,7 +251,7 @@ def test_a_text_whose_deadline_passes_while_it_waits_is_never_tokenized(
     def encode(_: Tokenizer, text: str) -> list[int]:
         asked.append(text[:4])
         holding.set()
-        assert let_go.wait(10)
+        assert let_go.wait(TIMEOUT)
         return [1]
 
     async def scenario(router: Router, worker: FakeWorker) -> None:

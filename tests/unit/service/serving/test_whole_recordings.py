@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from harness.waiting import TIMEOUT
 from shaperouter_service.errors import InvalidRequestError, RecordingMemoryError
 from shaperouter_service.serving.fair_memory import FairMemory, Share
 from shaperouter_service.serving.transcription.whole_recordings import ClientDecoder, WholeRecording
@@ -21,7 +22,6 @@ from shaperouter_service.system.fair_thread import FairThread
 
 BANDS, WINDOW = 80, 100
 # Seconds; only a failure waits so long.
-PATIENCE = 10.0
 
 
 def sound(seconds: float) -> np.ndarray:
@@ -57,7 +57,7 @@ def new_recording() -> Recording:
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:
     async def act() -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await scenario()
 
     asyncio.run(act())

@@ -10,7 +10,8 @@ import pytest
 
 from harness.fake_process import FakeProcess, FakeProcesses
 from harness.logs import capture_logs
-from harness.router import PATIENCE, wait_until
+from harness.router import wait_until
+from harness.waiting import TIMEOUT
 from shaperouter_service.errors import StartupError
 from shaperouter_service.roles.serve import LocalWorkers
 from shaperouter_service.rpc.heartbeat import HEARTBEAT, MISSED_HEARTBEATS
@@ -44,7 +45,7 @@ def test_a_process_that_the_system_has_no_room_for_is_tried_again(
             raise BlockingIOError("Resource temporarily unavailable")
 
     async def act() -> None:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             worker = fakes.make("worker-0", f"unix:{sockets / 'worker-0'}")
             supervision = asyncio.create_task(worker.supervise())
             await wait_until(lambda: len(told("worker started")) == 1)

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 
 import pytest
 
+from harness.waiting import TIMEOUT
 from shaperouter_service.errors import TextQueueFullError
 from shaperouter_service.system.fair_thread import FairThread
 from shaperouter_service.system.process import NICE
 
 LIMIT = 1000
 # Seconds; only a failure waits so long.
-PATIENCE = 10.0
 
 
 class Work:
@@ -32,10 +32,10 @@ class Work:
 
         def wait() -> None:
             self._started.set()
-            assert self._released.wait(PATIENCE)
+            assert self._released.wait(TIMEOUT)
 
         task = asyncio.create_task(self._thread.run(client, size, wait))
-        assert await asyncio.to_thread(self._started.wait, PATIENCE)
+        assert await asyncio.to_thread(self._started.wait, TIMEOUT)
         return task
 
     async def ask(self, client: str, *sizes: int) -> list[asyncio.Task[None]]:
@@ -63,7 +63,7 @@ def releasing(work: Work) -> Iterator[Work]:
 def run(scenario: Callable[[Work], Awaitable[None]], *, limit: int = LIMIT) -> None:
     async def act() -> None:
         with releasing(Work(FairThread("test", limit=limit, low_priority=False))) as work:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await scenario(work)
 
     asyncio.run(act())
@@ -169,7 +169,7 @@ def test_a_turn_passes_on_if_the_thread_cannot_start(monkeypatch: pytest.MonkeyP
             without_threads.setattr(threading.Thread, "start", fail)
             with pytest.raises(RuntimeError, match="can't start new thread"):
                 await thread.run("a", 1, int)
-        assert await asyncio.wait_for(thread.run("a", 1, lambda: 7), PATIENCE) == 7
+        assert await asyncio.wait_for(thread.run("a", 1, lambda: 7), TIMEOUT) == 7
 
     asyncio.run(scenario())
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.waiting import TIMEOUT
 from shaperouter_service.system import process
 
 # A server that has 128 descriptors and starts a process when it reads a line.
@@ -93,7 +94,7 @@ def test_a_process_starts_during_a_flood_of_connections(tmp_path: Path) -> None:
         assert server.stdout
         port = int(server.stdout.readline())
         connections = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30))
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT))
             for _ in range(CONNECTIONS)
         ]
         # The last one is over the limit, so the server closes it.

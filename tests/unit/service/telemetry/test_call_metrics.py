@@ -9,7 +9,8 @@ import grpc
 from grpc_health.v1 import health_pb2
 
 from harness.fake_worker import FakeWorker
-from harness.router import PATIENCE, Play, Router, read_events, wait_until
+from harness.router import Play, Router, read_events, wait_until
+from harness.waiting import TIMEOUT
 from shaperouter.v1 import model_pb2
 
 GENERATION = "shaperouter.v1.GenerationService"
@@ -79,7 +80,7 @@ def test_a_refused_call_is_counted(play: Play, tmp_path: Path) -> None:
 
 def test_probes_and_unknown_methods_are_not_counted(play: Play) -> None:
     async def scenario(router: Router, _: FakeWorker) -> None:
-        await router.health.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE)
+        await router.health.Check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT)
         await router.error(router.channel.unary_unary("/a.Service/Method")(b""))
         names = {
             sample.labels["grpc_service"]

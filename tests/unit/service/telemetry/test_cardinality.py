@@ -14,7 +14,8 @@ from prometheus_client import CollectorRegistry
 
 from harness.fake_model import SLOTS
 from harness.fake_worker import FakeWorker
-from harness.router import PATIENCE, Play, Router
+from harness.router import Play, Router
+from harness.waiting import TIMEOUT
 from shaperouter.v1 import generation_pb2
 from shaperouter_service.auth import token_digest
 from shaperouter_service.edge.grpc.services import DOOR as SHAPEROUTER
@@ -91,7 +92,7 @@ def test_callers_cannot_choose_values_of_labels(play: Play, tmp_path: Path) -> N
                 ("authorization", f"Bearer {source.choice([*CLIENTS, word()])}"),
             )
             with contextlib.suppress(aio.AioRpcError):
-                await router.generation.Generate(request, metadata=metadata, timeout=PATIENCE)
+                await router.generation.Generate(request, metadata=metadata, timeout=TIMEOUT)
         values = allowed(worker)
         families = [
             family

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from harness.waiting import wait_until
+from harness.waiting import TIMEOUT, wait_until
 from shaperouter_service.errors import StartupError
 from shaperouter_service.telemetry import metrics_server
 from shaperouter_service.telemetry.metrics_server import MAX_CONNECTIONS, serve_metrics
@@ -30,7 +30,7 @@ def port() -> Iterator[int]:
 def request(
     port: int, method: str = "GET", headers: dict[str, str] | None = None
 ) -> tuple[int, http.client.HTTPMessage, bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT)
     with contextlib.closing(connection):
         connection.request(method, "/metrics", headers=headers or {})
         response = connection.getresponse()
@@ -42,7 +42,7 @@ def silent(port: int, count: int) -> Iterator[list[socket.socket]]:
     """Connections that send nothing."""
     with contextlib.ExitStack() as stack:
         yield [
-            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT))
             for _ in range(count)
         ]
 

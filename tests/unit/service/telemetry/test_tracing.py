@@ -19,7 +19,8 @@ from prometheus_client.openmetrics.exposition import generate_latest
 from harness.calls import a_call, recorder_of
 from harness.fake_worker import FakeWorker
 from harness.logs import configured_logs
-from harness.router import PATIENCE, Play, Router
+from harness.router import Play, Router
+from harness.waiting import TIMEOUT
 from shaperouter.v1 import generation_pb2
 from shaperouter_service.errors import StartupError
 from shaperouter_service.telemetry import tracing
@@ -53,7 +54,7 @@ async def generate(router: Router, traceparent: str | None = TRACEPARENT, **fiel
         **({"token_ids": generation_pb2.TokenIds(ids=[1, 2])} | fields)
     )
     metadata = () if traceparent is None else (("traceparent", traceparent),)
-    return await router.generation.Generate(request, metadata=metadata, timeout=PATIENCE)
+    return await router.generation.Generate(request, metadata=metadata, timeout=TIMEOUT)
 
 
 GENERATE = "shaperouter.v1.GenerationService/Generate"

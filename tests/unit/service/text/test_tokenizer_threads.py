@@ -9,10 +9,9 @@ from typing import Any, cast
 
 import pytest
 
+from harness.waiting import TIMEOUT
 from shaperouter_service.text import ClientTokenizer, Tokenizer, TokenizerThreads
 from shaperouter_service.text.tokenizer_threads import INLINE_CHARACTERS, SHORT_CHARACTERS
-
-PATIENCE = 10.0  # seconds; only a failure waits so long
 
 
 class HeldTokenizer:
@@ -26,7 +25,7 @@ class HeldTokenizer:
         self.threads.append(threading.get_ident())
         if text.startswith("hold"):
             self.holding.set()
-            assert self.let_go.wait(PATIENCE)
+            assert self.let_go.wait(TIMEOUT)
         return [len(text)]
 
     def encode_words(self, words: Sequence[str]) -> list[list[int]]:
@@ -54,7 +53,7 @@ class Room:
     async def hold(self, client: str, length: int) -> asyncio.Task[Any]:
         """Starts to tokenize a text that blocks."""
         task = asyncio.create_task(self.of(client).encode("hold".ljust(length)))
-        assert await asyncio.to_thread(self.tokenizer.holding.wait, PATIENCE)
+        assert await asyncio.to_thread(self.tokenizer.holding.wait, TIMEOUT)
         return task
 
 
@@ -62,7 +61,7 @@ def run(scenario: Callable[[Room], Awaitable[None]]) -> None:
     async def act() -> None:
         room = Room()
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 await scenario(room)
         finally:
             room.tokenizer.let_go.set()

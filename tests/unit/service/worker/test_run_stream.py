@@ -10,7 +10,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 import pytest
 from google.rpc import status_pb2
 
-from harness.router import PATIENCE, wait_until
+from harness.router import wait_until
+from harness.waiting import TIMEOUT
 from shaperouter.v1 import worker_pb2
 from shaperouter_service.errors import Code, QueueFullError
 from shaperouter_service.system.drain import Drain
@@ -67,7 +68,7 @@ def play() -> Play:
         drain = Drain()
         peer = Peer(RunStreams(serve, drain), drain)
         reading = asyncio.create_task(peer.read())
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             await scenario(peer)
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)

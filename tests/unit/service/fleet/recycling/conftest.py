@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.local_workers import FOREVER, Local, Recycle, Scenario, recycling_module
-from harness.router import PATIENCE
+from harness.waiting import TIMEOUT
 from shaperouter_service.fleet import recycling
 
 
@@ -21,7 +21,7 @@ def recycle(sockets: Path, monkeypatch: pytest.MonkeyPatch) -> Recycle:
         async def act() -> None:
             local = Local(sockets, workers)
             async with (
-                asyncio.timeout(PATIENCE),
+                asyncio.timeout(TIMEOUT),
                 local.running(workers),
                 recycling(local.fleet, local.processes, local.metrics, grace=grace),
             ):

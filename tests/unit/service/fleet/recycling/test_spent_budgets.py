@@ -8,7 +8,8 @@ from typing import Any
 
 from harness.local_workers import Local
 from harness.logs import capture_logs
-from harness.router import PATIENCE, wait_until
+from harness.router import wait_until
+from harness.waiting import TIMEOUT
 from shaperouter_service.fleet import warning_of_spent_budgets
 
 
@@ -16,7 +17,7 @@ def test_a_router_says_once_of_each_life_that_a_restart_would_help(sockets: Path
     async def act() -> None:
         local = Local(sockets, 1)
         async with (
-            asyncio.timeout(PATIENCE),
+            asyncio.timeout(TIMEOUT),
             local.running(1),
             warning_of_spent_budgets(local.fleet),
         ):
