@@ -2,12 +2,12 @@
 
     make soak
 
-Streams prompts of random lengths to the embedded model, and cancels a third of the streams after a
-few tokens. The first round compiles the graphs that the traffic needs; later rounds must not grow
-what router and worker use. After each round, when nothing runs, their memory, threads and file
-descriptors are sampled, the series of /metrics and the size of the compile cache. With enough
-rounds, the slope of each over the later three quarters is reported, with a margin of 95 %
-confidence. Exits with 1 if a stream fails or a slot stays held.
+Streams prompts of random lengths to the embedded model, and cancels some of the streams after a few
+tokens: a third of them, or --cancelled. The first round compiles the graphs that the traffic needs;
+later rounds must not grow what router and worker use. After each round, when nothing runs, their
+memory, threads and file descriptors are sampled, the series of /metrics and the size of the compile
+cache. With enough rounds, the slope of each over the later three quarters is reported, with a
+margin of 95 % confidence. Exits with 1 if a stream fails or a slot stays held.
 
     make soak BENCH='--hours 6 --save build/soak.json'
 
@@ -62,8 +62,10 @@ def trends(samples: list[dict[str, float]]) -> Table | None:
     return trend_table(hours, columns)
 
 
-def one_round(client: Client, rng: random.Random, vocab_size: int, max_length: int) -> list[str]:
-    """Runs the streams; returns the problems."""
+def one_round(
+    client: Client, rng: random.Random, vocab_size: int, max_length: int, *, cancelled: float
+) -> list[str]:
+    """Runs the streams, of which this share is cancelled; returns the problems."""
     problems: list[str] = []
 
     def stream(prompt: list[int], limit: int, leaves_after: int | None) -> None:
@@ -84,7 +86,7 @@ def one_round(client: Client, rng: random.Random, vocab_size: int, max_length: i
     for _ in range(STREAMS):
         prompt = [rng.randrange(vocab_size) for _ in range(rng.randint(1, max_length // 2))]
         limit = rng.randint(1, max_length - len(prompt))
-        leaves_after = rng.randint(1, limit) if rng.random() < 1 / 3 else None
+        leaves_after = rng.randint(1, limit) if rng.random() < cancelled else None
         threads.append(threading.Thread(target=stream, args=[prompt, limit, leaves_after]))
     for thread in threads:
         thread.start()
@@ -118,6 +120,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=8, help="rounds of 50 streams (default: 8)")
     parser.add_argument("--hours", type=float, help="time to repeat rounds, in place of --rounds")
+    parser.add_argument(
+        "--cancelled", type=float, default=1 / 3, help="share of cancelled streams (default: 1/3)"
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of the traffic (default: 0)")
     parser.add_argument("--save", type=Path, help="file to write the samples to, as JSON")
     arguments = parser.parse_args()
@@ -144,7 +149,13 @@ def main() -> int:
         while more():
             started = time.monotonic()
             with console.status(f"round {len(samples) + 1}"):
-                problems = one_round(client, rng, model.vocab_size, model.max_length)
+                problems = one_round(
+                    client,
+                    rng,
+                    model.vocab_size,
+                    model.max_length,
+                    cancelled=arguments.cancelled,
+                )
                 seconds = time.monotonic() - started
                 settled(service)
             failed = failed or bool(problems)
