@@ -30,6 +30,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
+from harness.memory import private_mebibytes
 from harness.service import Service, serving
 from harness.trends import trend_table
 from harness.waiting import wait_until
@@ -44,9 +45,7 @@ def sample(service: Service, cache: Path) -> dict[str, float]:
     found: dict[str, float] = {}
     for role, pid in (("router", service.process.pid), ("worker", service.worker_pid())):
         process = psutil.Process(pid)
-        memory = process.memory_info()
-        # Pages of files come and go as the kernel likes; only private ones can leak.
-        found[f"{role} memory in MiB"] = (memory.rss - memory.shared) / 2**20
+        found[f"{role} memory in MiB"] = private_mebibytes(process)
         found[f"{role} threads"] = process.num_threads()
         found[f"{role} descriptors"] = process.num_fds()
     files = (path for path in cache.rglob("*") if path.is_file())

@@ -18,6 +18,7 @@ import psutil
 
 from chaos import memory
 from chaos.clock import Clock
+from harness.memory import private_mebibytes
 
 # Seconds until an ended process is restarted, as a kubelet does the first times.
 _PAUSE = 0.3
@@ -160,7 +161,7 @@ class Process:
             process = psutil.Process(self._process.pid)
             family = [process, *process.children(recursive=True)]
             return {
-                MEMORY: sum(each.memory_info().rss for each in family) / 2**20,
+                MEMORY: sum(map(private_mebibytes, family)),
                 THREADS: sum(each.num_threads() for each in family),
                 DESCRIPTORS: sum(each.num_fds() for each in family),
             }

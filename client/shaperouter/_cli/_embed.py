@@ -7,6 +7,7 @@ import click
 from shaperouter._cli._command import Command, connect, wants_json
 from shaperouter._cli._json import print_json
 from shaperouter._cli._stdin import read_stdin
+from shaperouter._cli._waiting import WaitingLine
 
 
 @click.command("embed", cls=Command, field_names={"text": "TEXT", "inputs.text": "TEXT"})
@@ -30,7 +31,8 @@ def embed(ctx: click.Context, /, *, texts: Sequence[str], model: str, truncate: 
     with all vectors and how they were computed.
     """
     texts = texts or _lines(read_stdin("text"))
-    with connect(ctx) as client:
+    with connect(ctx) as client, WaitingLine(enabled=not wants_json(ctx)) as waiting:
+        waiting.show(f"waiting for {client.address}")
         result = client.embed(texts, model=model, truncate=truncate)
     if wants_json(ctx):
         print_json(result)

@@ -14,6 +14,7 @@ from shaperouter._cli._command import Command, connect, wants_json
 from shaperouter._cli._json import jsonable, print_json
 from shaperouter._cli._routes import print_routes
 from shaperouter._cli._stdin import read_stdin
+from shaperouter._cli._waiting import WaitingLine
 from shaperouter._errors import InvalidArgumentError
 from shaperouter._model import CallSpec, DataType
 from shaperouter._tensors import dtype_of, numpy
@@ -75,7 +76,12 @@ def infer(
         save = save.with_name(f"{save.name}.npz")
     # Open the file before the call, whose result would otherwise be lost.
     opened = nullcontext() if save is None else opened_for_arrays(save)
-    with opened as saved, connect(ctx) as client:
+    with (
+        opened as saved,
+        connect(ctx) as client,
+        WaitingLine(enabled=not wants_json(ctx)) as waiting,
+    ):
+        waiting.show(f"waiting for {client.address}")
         spec = client.model(model).call
         if spec is not None:
             given = _typed(given, spec)

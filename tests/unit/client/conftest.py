@@ -83,6 +83,7 @@ class FakeShaperouter(
         self.answer = lambda request: self.response
         self.before_answer: Callable[[grpc.ServicerContext], None] = lambda context: None
         self.before_models: Callable[[grpc.ServicerContext], None] = lambda context: None
+        self.before_inference: Callable[[grpc.ServicerContext], None] = lambda context: None
         self.loaded = model_pb2.Model()
         self.models = [
             model_pb2.Model(
@@ -339,6 +340,7 @@ class FakeShaperouter(
     ) -> inference_pb2.InferResponse:
         """Answers with `inference`."""
         self._enter(request, context)
+        self.before_inference(context)
         return self.inference
 
     def GetModel(  # noqa: N802 (gRPC's name)

@@ -15,16 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
+import numpy as np
 import pytest
 
 from harness.client_command import request_of
 from harness.waiting import TIMEOUT
-from shaperouter.v1 import graph_pb2, model_pb2, signature_pb2
+from shaperouter.v1 import graph_pb2, inference_pb2, model_pb2, signature_pb2
 
 if TYPE_CHECKING:
     from conftest import FakeShaperouter
 
 COMMAND = Path(sys.executable).with_name("shaperouter")
+FP32 = inference_pb2.DATA_TYPE_FP32
 
 
 @pytest.fixture(autouse=True)
@@ -207,6 +209,29 @@ def test_terminal_shows_the_waiting_line_then_text_and_summary(fake: FakeShapero
         "3 tokens · 4.0 tokens/s · first token after 3.00 s · stalled 2.50 s · "
         "seed 4611686018427387905 · decode 4x256 (for decode 1x64)"
     ) in text
+
+
+@pytest.mark.parametrize("command", ["infer", "embed"])
+def test_a_call_shows_that_it_waits_and_then_only_its_outputs(
+    fake: FakeShaperouter, tmp_path: Path, command: str
+) -> None:
+    file = tmp_path / "x.npy"
+    np.save(file, np.zeros(1, np.float32))
+    content = np.array([[1.0, 2.0]], np.float32).tobytes()
+    spec = model_pb2.TensorSpec(name="x", dtype=FP32, shape=[-1])
+    fake.models = [model_pb2.Model(name="a", call=model_pb2.CallSpec(inputs=[spec]))]
+    fake.inference = inference_pb2.InferResponse(
+        outputs=[inference_pb2.Tensor(name="embedding", dtype=FP32, shape=[1, 2], content=content)]
+    )
+    fake.before_inference = fake.hold
+    with terminal(command, str(file), "--model", "a", "--address", fake.address) as shown:
+        shown.read_until(r"waiting for \S+ … \d+ s")
+        fake.released.set()
+        output = shown.read_to_end()
+        assert shown.process.returncode == 0
+    _, _, left = output.rpartition("\x1b[2K")  # what came after the line was taken away
+    printed = json.loads(plain(left))
+    assert printed["embedding"] == ([[1.0, 2.0]] if command == "infer" else [1.0, 2.0])
 
 
 def test_the_longest_shape_and_its_remark_fit_in_80_columns(fake: FakeShaperouter) -> None:
