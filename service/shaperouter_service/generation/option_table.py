@@ -42,7 +42,8 @@ _OPTIONS = (
         neutral=1,
         # Transformers' 20 end in mid-sentence.
         default=64,
-        default_help="64, at least 1024 in a conversation, or what the length of the model leaves",
+        default_help="64, at least 1024 in a conversation, "
+        "but no more than the model's length leaves",
     ),
     _length(
         name="min_new_tokens",

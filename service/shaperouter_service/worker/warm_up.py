@@ -107,8 +107,10 @@ class WarmUp:
         failures = {"failed": failed} if failed else {}
         if is_last:
             seconds = round(now - self._started, 1)
-            tell = log.warning if failed else log.info
-            tell("worker ready", graphs=len(graphs), seconds=seconds, **failures)
+            if failed:
+                log.warning("worker ready", graphs=len(graphs), seconds=seconds, failed=failed)
+            else:
+                log.info("worker ready", graphs=len(graphs), seconds=seconds)
             return
         log.info(
             "graphs compiled or loaded before the worker is ready",

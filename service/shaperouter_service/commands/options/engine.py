@@ -211,7 +211,7 @@ engine_options = options_of(
         "tokens that followed an earlier occurrence of the request's newest tokens. off: only "
         "--draft proposes; without it, each step generates one token. Answers are the same either "
         "way. Only with the native kernels, for models without an encoder and requests without "
-        "beam search.",
+        "beam search and structured output.",
     ),
     option(
         "--draft",
@@ -219,9 +219,9 @@ engine_options = options_of(
         metavar="NAME=DIRECTORY|HUB_ID[@REVISION]",
         help="Draft model of the model NAME: a much smaller checkpoint with the same tokenizer, "
         "which proposes tokens that a decode step checks at once. With --speculate ngram, it "
-        "proposes where newest tokens have not occurred before. Tokens are the same with and "
-        "without. Needs the native kernels, and models without an encoder. Can be repeated for "
-        "other models; in the environment, separate values with spaces.",
+        "proposes where the newest tokens have not occurred before. Answers, limits and needs are "
+        "those of --speculate. Can be repeated for other models; in the environment, separate "
+        "values with spaces.",
     ),
     _lengths(
         "--prefill-lengths",
@@ -278,7 +278,7 @@ engine_options = options_of(
         default="on",
         help="Whether each graph has its own histograms of device time, compile time and stalls in "
         "the metrics. Off, all graphs of a model and kind share them, which leaves about a seventh "
-        "of the series of a worker with many graphs; counters stay apart.",
+        "of the series of a worker with many graphs; counters are still those of each graph.",
     ),
     option(
         "--compile-cache",
