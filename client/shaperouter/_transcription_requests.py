@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-import select
+import selectors
 from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
@@ -200,7 +200,9 @@ def _pieces(recording: Any) -> Iterator[bytes]:
         read: Callable[[int], bytes | None] = getattr(recording, "read1", recording.read)
         while (piece := read(_READ_BYTES)) != b"":
             if piece is None:  # a file that does not block has nothing yet
-                select.select([recording], [], [])
+                with selectors.DefaultSelector() as selector:
+                    selector.register(recording, selectors.EVENT_READ)
+                    selector.select()
             else:
                 yield piece
     else:

@@ -28,22 +28,27 @@ class TokenBucket:
         self._used = 0.0  # tokens that have not been refilled
         self._at = time.monotonic()
 
-    def use(self, tokens: int) -> None:
-        """Takes tokens out of the bucket."""
+    def use(self, tokens: int, *, per_minute: int) -> None:
+        """Takes tokens out of the bucket.
+
+        Args:
+            tokens: Number of tokens.
+            per_minute: Size of the bucket, and the tokens by which it refills in a minute.
+        """
+        self._refill(per_minute)
         self._used += tokens
 
     def seconds_until_token(self, per_minute: int) -> float:
-        """Seconds until the bucket has a token again; 0 if it has one.
-
-        Args:
-            per_minute: Size of the bucket, and the tokens by which it refills in a minute.
-        """
-        now = time.monotonic()
-        self._used = max(0.0, self._used - (now - self._at) * per_minute / MINUTE)
-        self._at = now
+        """Seconds until the bucket has a token again; 0 if it has one."""
+        self._refill(per_minute)
         if self._used < per_minute:
             return 0.0
         return (self._used - per_minute + 1) * MINUTE / per_minute
+
+    def _refill(self, per_minute: int) -> None:
+        now = time.monotonic()
+        self._used = max(0.0, self._used - (now - self._at) * per_minute / MINUTE)
+        self._at = now
 
 
 class ClientQuota:
@@ -92,4 +97,5 @@ class ClientQuota:
 
     def use(self, tokens: int) -> None:
         """Charges tokens of prompts and generations to the client."""
-        self._tokens.use(tokens)
+        if (per_minute := self.client.tokens_per_minute) is not None:
+            self._tokens.use(tokens, per_minute=per_minute)

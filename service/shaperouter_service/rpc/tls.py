@@ -6,7 +6,7 @@ A new connection uses the current files. An existing one keeps its certificates,
 import contextlib
 import os
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -53,31 +53,27 @@ class ServerTls:
             require_client_authentication=self.client_ca is not None,
         )
 
-    def context(self) -> ssl.SSLContext:
-        """Creates the settings of an HTTP server, which checks the files likewise.
+    def contexts(self) -> Callable[[], ssl.SSLContext]:
+        """Returns what gives the settings of each new connection over HTTP.
+
+        They stay the same until the files change. Then they are new ones, which know no session of
+        the earlier ones: in a resumed session, nobody checks the client's certificate.
 
         Raises:
             StartupError: A file cannot be used.
         """
         paths = [path for path in (self.cert, self.key, self.client_ca) if path]
-        reloaded = ReloadedFiles(paths, self._read_context)
-        first = reloaded.get()
-
-        def renew(connection: ssl.SSLObject, *_: object) -> None:
-            connection.context = reloaded.get()
-
-        # Called for each new connection.
-        first.sni_callback = renew
-        return first
+        return ReloadedFiles(paths, self._read_context).get
 
     def _read_context(self) -> ssl.SSLContext:
-        pair = _read_pair("tls-cert", self.cert, "tls-key", self.key)
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        with _in_memory(pair[0]) as cert_copy, _in_memory(pair[1]) as key_copy:
-            context.load_cert_chain(cert_copy, key_copy, password="")
+        _read_pair("tls-cert", self.cert, "tls-key", self.key, into=context)
         if self.client_ca:
-            context.load_verify_locations(cadata=_read_ca("tls-client-ca", self.client_ca).decode())
+            _read_ca("tls-client-ca", self.client_ca, into=context)
             context.verify_mode = ssl.CERT_REQUIRED
+            # Each connection must show a certificate, which may have expired since the last one.
+            context.num_tickets = 0
+            context.options |= ssl.OP_NO_TICKET
         return context
 
     def _read(self) -> grpc.ServerCertificateConfiguration:
@@ -123,15 +119,17 @@ class WorkerTls:
         return grpc.ssl_channel_credentials(roots, key, cert)
 
 
-def _read_pair(cert_option: str, cert: Path, key_option: str, key: Path) -> tuple[bytes, bytes]:
-    """Reads a certificate and its key.
+def _read_pair(
+    cert_option: str, cert: Path, key_option: str, key: Path, *, into: ssl.SSLContext | None = None
+) -> tuple[bytes, bytes]:
+    """Reads a certificate and its key, and gives them to a context.
 
-    gRPC would refuse an invalid pair without a reason.
+    Also without one, because gRPC would refuse an invalid pair without a reason.
     """
+    context = into or ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     pair = _read(cert_option, cert), _read(key_option, key)
     try:
         with _in_memory(pair[0]) as cert_copy, _in_memory(pair[1]) as key_copy:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             # Without a passphrase, OpenSSL would ask for one on the terminal.
             context.load_cert_chain(cert_copy, key_copy, password="")
     except (OSError, ValueError) as error:
@@ -142,11 +140,13 @@ def _read_pair(cert_option: str, cert: Path, key_option: str, key: Path) -> tupl
     return pair
 
 
-def _read_ca(option: str, path: Path) -> bytes:
+def _read_ca(option: str, path: Path, *, into: ssl.SSLContext | None = None) -> bytes:
+    """Reads certificates of authorities, and gives them to a context, like `_read_pair`."""
+    context = into or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     content = _read(option, path)
     try:
         with _in_memory(content) as copy:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(copy)
+            context.load_verify_locations(copy)
     except (OSError, ValueError) as error:
         raise StartupError(
             f"{option}: {path} has no certificates in PEM: {_reason(error)}"

@@ -196,4 +196,10 @@ class WorkerProcess:
 
 def reason_of_end(code: int) -> str:
     """Explains an exit code to people."""
-    return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        # Most real-time signals have no name.
+        return f"signal {-code}"

@@ -106,6 +106,10 @@ class ReloadedFiles(Generic[T]):
             if ExhaustedError.of(error.__cause__):
                 # They may be valid, and are read once the process has what that needs.
                 self._stamps = []
+        except BaseException:
+            # Nor must a defect leave the old content in use for good.
+            self._stamps = []
+            raise
         else:
             log.info("changed files loaded", files=files)
 

@@ -2,11 +2,18 @@
 
 import json
 import math
+import re
 from collections import Counter
+from itertools import accumulate
 from typing import Any, NoReturn
 
 # The beginning of an escape that may stand for half of a character.
 _SURROGATE = "\\ud"
+# Maximum depth of brackets. Whoever handles a value recurses as deep, and Python allows some 1,000
+# levels in all, of which a server's handlers use some already.
+MAX_DEPTH = 200
+# All that is no bracket, with brackets in texts.
+_NO_BRACKETS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[^][{}"]+')
 # Maximum characters of a name in an error.
 _SHOWN = 64
 
@@ -18,6 +25,8 @@ def parse(text: str) -> Any:
         ValueError: It is not JSON, a name occurs twice in an object, a number is not finite or has
             thousands of digits, a text is not Unicode, or brackets are nested too deep.
     """
+    if (depth := _depth(text)) > MAX_DEPTH:
+        raise ValueError(f"brackets must be nested at most {MAX_DEPTH} deep, got {depth}")
     try:
         value = json.loads(
             text, object_pairs_hook=_object, parse_constant=_refuse_constant, parse_float=_float
@@ -28,9 +37,16 @@ def parse(text: str) -> Any:
     except UnicodeEncodeError as error:
         half = error.object[error.start]
         raise ValueError(f"texts must be Unicode, got {half!r} alone") from error
-    except RecursionError as error:
-        raise ValueError("brackets are nested too deep") from error
     return value
+
+
+def _depth(text: str) -> int:
+    """How deep the brackets of JSON are nested, or an upper bound that is within the limit."""
+    openings = text.count("[") + text.count("{")
+    if openings <= MAX_DEPTH:
+        return openings
+    steps = {"[": 1, "{": 1, "]": -1, "}": -1}
+    return max(accumulate(steps.get(each, 0) for each in _NO_BRACKETS.sub("", text)), default=0)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

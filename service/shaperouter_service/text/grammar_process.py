@@ -6,10 +6,12 @@ chain of rules, or alternatives of alternatives. They end this process, and not 
 
 import contextlib
 import json
+import os
 import select
 import signal
 import subprocess
 import sys
+import time
 import weakref
 from typing import TypeAlias
 
@@ -22,11 +24,15 @@ from shaperouter_service.text.constraints import ConstraintError
 # largest about a second.
 MAX_SECONDS = 5
 
-# Seconds to wait for an answer. The process may be stopped, or the system busy or out of memory.
+# Seconds in which a process must have read a constraint and answered. It may be stopped, or the
+# system busy or out of memory.
 PATIENCE = 60.0
 
 # Answers that are kept: callers send the same constraint again and again.
 _KEPT = 64
+
+# Bytes to read at a time, as many as a pipe holds.
+_PART = 2**16
 
 # Processes to try for a constraint: one may be killed through no fault of the constraint.
 _ATTEMPTS = 2
@@ -74,10 +80,16 @@ class GrammarProcess:
 
     def _ask(self, asked: _Asked) -> dict[str, str]:
         for _ in range(_ATTEMPTS):
-            process = self._process = self._process or _Process()
-            if answer := process.answer(asked):
+            process, self._process = self._process or _Process(), None
+            try:
+                answer = process.answer(asked)
+            except BaseException:
+                # Its answer may come later, and would be taken for that to another constraint.
+                process.kill()
+                raise
+            if answer:
+                self._process = process
                 return answer
-            self._process = None
             ended = process.end()
             log.warning("grammar process ended", exit_code=ended)
             if ended in _FAULTS:
@@ -101,32 +113,71 @@ class _Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            text=True,
+            bufsize=0,
             # Ctrl-C is for the router, which still finishes requests.
             start_new_session=True,
         )
+        if self._process.stdin is None or self._process.stdout is None:
+            raise TypeError("the process has no pipes")
+        self._input, self._output = self._process.stdin.fileno(), self._process.stdout.fileno()
+        os.set_blocking(self._input, False)
         self.end = weakref.finalize(self, _end, self._process)
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
+    def kill(self) -> None:
+        """Ends it at once."""
+        self._process.kill()
+        self.end()
+
     def answer(self, asked: _Asked) -> dict[str, str] | None:
         """The answer; None if the process has ended, or had to be ended because it gave none."""
-        if self._process.stdin is None or self._process.stdout is None:
-            raise TypeError("the process has no pipes")
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(json.dumps(asked) + "\n")
-            self._process.stdin.flush()
-        ready, _, _ = select.select([self._process.stdout], [], [], PATIENCE)
-        if not ready:
+        deadline = time.monotonic() + PATIENCE
+        try:
+            with contextlib.suppress(BrokenPipeError):
+                self._write(json.dumps(asked).encode() + b"\n", deadline)
+            line = self._read_line(deadline)
+        except TimeoutError:
             self._process.kill()
-        line = self._process.stdout.readline()
+            return None
         answer: dict[str, str] | None = json.loads(line) if line else None
         return answer
 
+    def _write(self, line: bytes, deadline: float) -> None:
+        left = memoryview(line)
+        while left:
+            _wait(self._input, select.POLLOUT, deadline)
+            left = left[os.write(self._input, left) :]
 
-def _end(process: subprocess.Popen[str]) -> int:
+    def _read_line(self, deadline: float) -> bytes:
+        """The next line; empty if the process has ended."""
+        line = bytearray()
+        while not line.endswith(b"\n"):
+            _wait(self._output, select.POLLIN, deadline)
+            part = os.read(self._output, _PART)
+            if not part:
+                return b""
+            line += part
+        return bytes(line)
+
+
+def _wait(descriptor: int, event: int, deadline: float) -> None:
+    """Waits until a pipe is ready, or its other end has been closed.
+
+    Unlike `select`, `poll` takes any descriptor: a router with many connections has large ones.
+
+    Raises:
+        TimeoutError: It was not ready by the deadline.
+    """
+    poll = select.poll()
+    poll.register(descriptor, event)
+    if not poll.poll(1e3 * max(0.0, deadline - time.monotonic())):
+        raise TimeoutError
+
+
+def _end(process: subprocess.Popen[bytes]) -> int:
     """Ends a process and returns its exit code."""
     with contextlib.suppress(BrokenPipeError):
         process.communicate()

@@ -20,6 +20,7 @@ from shaperouter_service.routing.aliases import MAX_TARGETS
 from shaperouter_service.rpc.server import MAX_MESSAGE_BYTES
 from shaperouter_service.serving.inference.preparation import MAX_ANSWER_BYTES
 from shaperouter_service.speech.audio import limits as audio
+from shaperouter_service.system.strict_json import MAX_DEPTH
 from shaperouter_service.tensors.shapes import MAX_DIMENSIONS, MAX_TENSOR_BYTES, MAX_TENSORS
 from shaperouter_service.text.chat_template import MAX_RENDER_SECONDS
 from shaperouter_service.text.grammar_process import MAX_SECONDS
@@ -35,6 +36,7 @@ MIB = 2**20
         f"; {MAX_TENSOR_REQUEST_BYTES // MIB} MiB if the service serves a function",
         f"a file of {audio.MAX_AUDIO_BYTES // MIB} MiB",
         f"{MAX_JSON_BYTES // MIB} MiB of it JSON",
+        f"brackets in JSON | nested {MAX_DEPTH} deep",
         f"headers over HTTP | {MAX_HEAD_BYTES // 1024} KiB",
         f"{MAX_VIOLATIONS} in its details, {MAX_VIOLATIONS_SHOWN} in its message",
         f"prompt | {limits.MIN_CHARACTERS_PER_TOKEN} for each token",

@@ -36,7 +36,7 @@ async def accepting(
     listener: socket.socket,
     make_protocol: Callable[[], asyncio.Protocol],
     *,
-    tls: ssl.SSLContext | None,
+    tls: Callable[[], ssl.SSLContext] | None,
     metrics: HttpMetrics,
     max_connections: int,
     connections: Callable[[], int],
@@ -46,7 +46,7 @@ async def accepting(
     Args:
         listener: A bound socket.
         make_protocol: Makes what serves a connection.
-        tls: TLS settings; None means plain text.
+        tls: Gives the TLS settings of a new connection; None means plain text.
         metrics: Counts the failures.
         max_connections: Maximum number of connections; further ones wait.
         connections: Returns the number of connections after their handshakes.
@@ -78,7 +78,7 @@ class _Acceptor:
         self,
         listener: socket.socket,
         make_protocol: Callable[[], asyncio.Protocol],
-        tls: ssl.SSLContext | None,
+        tls: Callable[[], ssl.SSLContext] | None,
         metrics: HttpMetrics,
         *,
         max_connections: int,
@@ -133,7 +133,7 @@ class _Acceptor:
             await asyncio.get_running_loop().connect_accepted_socket(
                 self._make_protocol,
                 connection,
-                ssl=self._tls,
+                ssl=self._tls() if self._tls else None,
                 ssl_handshake_timeout=HANDSHAKE_TIMEOUT if self._tls else None,
             )
         self._handshakes -= 1

@@ -87,6 +87,8 @@ class Connection(HttpToolsProtocol):
         # against ordinary random numbers does not apply.
         share = random.uniform(1 - AGE_JITTER, 1 + AGE_JITTER)  # noqa: S311
         self._ends_at = self.loop.time() + share * CONNECTION_AGE
+        # When the rest of a body that nobody reads must have arrived.
+        self._discards_until: float | None = None
         self._head_timer: asyncio.TimerHandle | None = None
         self._read_timer: asyncio.TimerHandle | None = None
         self._reader = _Parser(self)
@@ -134,9 +136,12 @@ class Connection(HttpToolsProtocol):
         elif self._undelivered and not self._in_body:
             self._await_head()
         else:
-            # The rest of a body whose request was refused; uvicorn stops waiting at its first byte.
-            self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            # uvicorn stops waiting at the first byte. The rest of a body whose request was refused
+            # has as much time as an idle connection, however its bytes are spread.
+            if not self._in_body or self._discards_until is None:
+                self._discards_until = self.loop.time() + self.timeout_keep_alive
+            self.timeout_keep_alive_task = self.loop.call_at(
+                self._discards_until, self.timeout_keep_alive_handler
             )
 
     def read_body_with(self, parser: "httptools.HttpRequestParser") -> None:
@@ -172,6 +177,7 @@ class Connection(HttpToolsProtocol):
         if self._repeats_head:
             return
         self._in_body = True
+        self._discards_until = None
         self._end_wait()
         super().on_headers_complete()
         if self.cycle is not None and self.loop.time() >= self._ends_at:

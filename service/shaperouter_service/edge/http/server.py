@@ -119,14 +119,14 @@ async def serving(
         timeout_graceful_shutdown=_FLUSH,
     )
     config.load()
-    context = tls.context() if tls is not None else None
+    contexts = tls.contexts() if tls is not None else None
     server = _Server(config)
     task = asyncio.create_task(server.serve())
     try:
         async with accepting(
             listener,
             server.make_protocol,
-            tls=context,
+            tls=contexts,
             metrics=metrics,
             max_connections=max_connections,
             connections=lambda: len(server.server_state.connections),

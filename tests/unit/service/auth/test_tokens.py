@@ -264,6 +264,23 @@ def test_a_client_over_its_token_limit_waits_until_it_refills(
     play(scenario, settings={"tokens": tokens})
 
 
+def test_time_before_tokens_are_used_does_not_refill_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+
+    class Clock:
+        @staticmethod
+        def monotonic() -> float:
+            return now
+
+    monkeypatch.setattr(quotas, "time", Clock)
+    bucket = quotas.TokenBucket()
+    assert bucket.seconds_until_token(60) == 0
+    # A request that waits for an hour, and then uses the tokens of an hour.
+    now += 3600
+    bucket.use(3600, per_minute=60)
+    assert bucket.seconds_until_token(60) == 3541
+
+
 def test_counts_of_refusals_start_at_zero(play: Play, tokens: Path) -> None:
     async def scenario(router: Router, _: FakeWorker) -> None:
         for limit in ("requests", "tokens"):

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from harness.waiting import TIMEOUT
 from shaperouter_service.edge.http import accepting, connection, server
 from shaperouter_service.edge.http.connection import MAX_HEAD_BYTES, Connection
 from shaperouter_service.edge.http.server import bound, serving
@@ -18,7 +17,8 @@ from shaperouter_service.telemetry.http_calls import HttpMetrics
 REQUEST = b"GET / HTTP/1.1\r\nhost: test\r\n\r\n"
 # Bytes that no socket buffers.
 LARGE = 16_000_000
-# Longer than any of these tests; a connection that should be closed would fail it.
+# Seconds; longer than any of these tests, and shorter than the time that idle connections may stay.
+TIMEOUT = 60
 
 
 async def app(scope: Any, receive: Callable[..., Any], send: Callable[..., Any]) -> None:
@@ -199,6 +199,24 @@ def test_a_caller_that_sends_no_more_than_a_refused_body_is_let_go(
         await answered(reader)
         writer.write(rest)
         assert await closed(reader)
+
+    called(caller)
+
+
+def test_a_caller_that_keeps_sending_a_refused_body_is_cut_off(
+    called: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_KEEP_ALIVE", 1)
+
+    async def caller(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"POST /refused HTTP/1.1\r\nhost: test\r\ncontent-length: 99999999\r\n\r\n")
+        await answered(reader)
+        ends = asyncio.ensure_future(closed(reader))
+        while not ends.done():
+            writer.write(b"a")
+            # More often than the limit.
+            await asyncio.wait({ends}, timeout=0.1)
+        assert await ends
 
     called(caller)
 

@@ -285,7 +285,7 @@ def test_an_error_has_the_protocols_form_and_status(
 
 def test_values_of_any_depth_are_refused(http: Any) -> None:
     async def scenario(client: httpx.AsyncClient, *_: Any) -> None:
-        for depth in range(850, 1000, 10):
+        for depth in (3, 100, 190, 210, 1_000):
             deep = "[" * depth + "]" * depth
             for name in ("text_input", "stop_words", "top_k", "logit_bias", "unheard"):
                 content = f'{{"text_input": "A", "parameters": {{"{name}": {deep}}}}}'

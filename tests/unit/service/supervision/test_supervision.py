@@ -15,7 +15,7 @@ from harness.waiting import TIMEOUT
 from shaperouter_service.errors import StartupError
 from shaperouter_service.roles.serve import LocalWorkers
 from shaperouter_service.rpc.heartbeat import HEARTBEAT, MISSED_HEARTBEATS
-from shaperouter_service.supervision import WorkerProcesses, worker_process
+from shaperouter_service.supervision import WorkerProcesses, reason_of_end, worker_process
 
 
 def test_a_worker_that_cannot_start_as_configured_ends_the_supervision(sockets: Path) -> None:
@@ -76,3 +76,10 @@ def test_a_worker_may_be_silent_for_some_heartbeats_however_soon_a_call_has_hung
 ) -> None:
     workers = LocalWorkers(count=1, arguments=(), gpus=[], hang_timeout=hang_timeout)
     assert workers.silence == silence
+
+
+@pytest.mark.parametrize(
+    ("code", "told"), [(3, "exit code 3"), (-9, "SIGKILL"), (-40, "signal 40")]
+)
+def test_any_end_of_a_process_can_be_told(code: int, told: str) -> None:
+    assert reason_of_end(code) == told

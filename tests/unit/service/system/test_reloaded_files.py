@@ -30,3 +30,21 @@ def test_a_change_that_a_lack_of_descriptors_hid_is_read_later(
     failing.append(OSError(error, "lacking"))
     assert files.get() == "old"
     assert files.get().startswith(after)
+
+
+def test_a_defect_does_not_leave_the_old_content_in_use(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    defects: list[Exception] = []
+
+    def read() -> str:
+        if defects:
+            raise defects.pop()
+        return path.read_text()
+
+    files = ReloadedFiles([path], read)
+    path.write_text("new content")
+    defects.append(TypeError("a defect"))
+    with pytest.raises(TypeError):
+        files.get()
+    assert files.get() == "new content"

@@ -22,7 +22,8 @@ def test_json_is_read(value: Any) -> None:
         ("[-Infinity]", "numbers must be finite, got -Infinity"),
         ("[-1e999]", "numbers must be finite, got -1e999"),
         ("9" * 5000, "Exceeds the limit"),
-        ("[" * 100_000, "nested too deep"),
+        ("[" * 100_000, "brackets must be nested at most 200 deep, got 100000"),
+        ('{"a": [' * 101 + "]}" * 101, "brackets must be nested at most 200 deep, got 202"),
         (r'["\ud83d"]', "texts must be Unicode, got '\\ud83d' alone"),
         (r'{"\uDC00": 1}', "texts must be Unicode"),
     ],
@@ -30,3 +31,10 @@ def test_json_is_read(value: Any) -> None:
 def test_what_could_be_misread_is_refused(text: str, told: str) -> None:
     with pytest.raises(ValueError, match=told.replace("\\", "\\\\")):
         parse(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 200 + "]" * 200, f"[{','.join(['[0]'] * 1_000)}]", json.dumps('\\"[{' * 1_000)]
+)
+def test_only_depth_counts_and_only_of_brackets_outside_texts(text: str) -> None:
+    assert parse(text) == json.loads(text)

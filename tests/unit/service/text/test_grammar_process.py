@@ -1,11 +1,16 @@
 """Constraints that are small and cost too much end a process of their own."""
 
+import contextlib
 import json
 import os
+import resource
 import signal
+from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from shaperouter_service.errors import ExhaustedError
 from shaperouter_service.text import grammar_process
 from shaperouter_service.text.constraints import ConstraintError, grammar_of
 from shaperouter_service.text.grammar_process import GrammarProcess
@@ -97,3 +102,44 @@ def test_a_process_that_was_killed_is_replaced() -> None:
     assert process._process is not None
     os.kill(process._process.pid, signal.SIGKILL)
     assert process.grammar("regex", "b", drops_first_space=False)
+
+
+def test_descriptors_may_be_large() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.ExitStack() as stack:
+        if soft < 2_000:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (2_000, hard))
+            stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for _ in range(1_100):
+            stack.enter_context(Path(os.devnull).open("rb"))
+        process = GrammarProcess()
+        assert process.grammar("regex", "a", drops_first_space=False)
+
+
+def test_a_process_that_reads_nothing_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = GrammarProcess()
+    process.grammar("regex", "a", drops_first_space=False)
+    assert process._process is not None
+    os.kill(process._process.pid, signal.SIGSTOP)
+    # More than a pipe holds.
+    choices = tuple(str(index).zfill(100) for index in range(1_000))
+    with monkeypatch.context() as hasty:
+        hasty.setattr(grammar_process, "PATIENCE", 0.1)
+        with pytest.raises(ExhaustedError):
+            process.grammar("choices", choices, drops_first_space=False)
+    assert process.grammar("choices", choices, drops_first_space=False)
+
+
+def test_an_answer_that_was_not_read_is_not_given_to_another_constraint(
+    process: GrammarProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as starved:
+        starved.setattr(grammar_process.json, "loads", starve)
+        with pytest.raises(MemoryError):
+            process.grammar("regex", "first", drops_first_space=False)
+    expected = grammar_of("regex", "second", drops_first_space=False)
+    assert process.grammar("regex", "second", drops_first_space=False) == expected
+
+
+def starve(line: bytes) -> NoReturn:
+    raise MemoryError
