@@ -5,12 +5,14 @@ import signal
 import sys
 from typing import Any, NoReturn
 
-from shaperouter_service.system.process import EXIT_CONFIG, EXIT_INTERRUPTED
+from shaperouter_service.system.process import EXIT_CONFIG, EXIT_INTERRUPTED, EXIT_TERMINATED
 
 
 def main() -> None:
     """Runs the command. A start-up error is one line and exit code 78, Ctrl-C one line and 130."""
     signal.signal(signal.SIGINT, _interrupted)
+    # The first process of a container would ignore it.
+    signal.signal(signal.SIGTERM, _terminated)
     # Imported here because these imports take most of the start-up time.
     import click
 
@@ -27,6 +29,12 @@ def main() -> None:
         else:
             click.echo(f"shaperouterd: {error}", err=True)
         sys.exit(EXIT_CONFIG)
+
+
+def _terminated(*_: Any) -> NoReturn:
+    """Ends a command that is not serving (yet); see `_interrupted`."""
+    os.write(2, b"shaperouterd: terminated\n")
+    raise SystemExit(EXIT_TERMINATED)
 
 
 def _interrupted(*_: Any) -> NoReturn:

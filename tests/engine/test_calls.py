@@ -155,6 +155,24 @@ def test_waiting_calls_of_several_clients_share_a_graph(bench: CallBench) -> Non
     assert sum(graph.device_seconds.counts) == before + 1
 
 
+def test_only_calls_with_the_same_inputs_without_rows_are_joined(bench: CallBench) -> None:
+    bench.wait_until_ready()
+    graph = bench.graphs.request_compile(Signature.parse("limited call 4x1"), urgent=True)
+    wait_until(lambda: graph.state is GraphState.READY)
+    before = sum(graph.device_seconds.counts)
+    limits = [0.0, 200.0, 0.0]
+    with bench.held("limited"):
+        calls = [
+            bench.submit(
+                "limited", {"x": np.ones((1, 3), np.float32), "limit": np.array(limit, np.float32)}
+            )
+            for limit in limits
+        ]
+    assert [call.wait().outputs["y"][0, 0] for call in calls] == [1, 2, 1]
+    # The first and the third together.
+    assert sum(graph.device_seconds.counts) == before + 1
+
+
 def test_a_suspect_that_is_computed_in_parts_begins_once(bench: CallBench) -> None:
     call = bench.submit("dense", {"x": np.ones((20, 6), np.float32)}, suspect=True)
     call.wait()

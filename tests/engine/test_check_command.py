@@ -3,7 +3,8 @@
 import json
 import shutil
 import socket
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from harness.engine import GOLDENS
 from harness.functions import TestFunction
 from shaperouter_service.commands.group import cli
 from shaperouter_service.errors import StartupError
+from shaperouter_service.rpc.unix_sockets import claimed
 from shaperouter_service.system.process import EXIT_CONFIG
 from shaperouter_service.worker.memory_need import Need
 
@@ -123,7 +125,7 @@ def test_every_problem_is_reported(tmp_path: Path) -> None:
         "--model=demo",
         f"--tokens={tokens}",
         "--health-listen=nowhere",
-        "--http-listen=nowhere",
+        "--http-listen=elsewhere",
     )
     assert result.exit_code == EXIT_CONFIG
     subjects = "tokens", "health-listen", "http-listen"
@@ -187,6 +189,37 @@ def test_a_port_in_use_is_a_warning() -> None:
         result = check("--model=demo", f"--listen={address}")
     assert result.exit_code == 0, result.output
     assert line(result, "listen") == ("warning", f"{address} is in use now")
+
+
+def test_an_address_of_two_options_is_an_error() -> None:
+    result = check("--listen=127.0.0.1:8123", "--http-listen=127.0.0.1:8123")
+    assert result.exit_code == EXIT_CONFIG
+    assert line(result, "listen") == ("error", "127.0.0.1:8123 is the address of http-listen, too")
+
+
+@pytest.fixture
+def sockets() -> Iterator[Path]:
+    """A directory whose path is short enough for sockets."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+def test_a_unix_socket_is_checked(sockets: Path) -> None:
+    nowhere, free = sockets / "no" / "socket", sockets / "free"
+    result = check(f"--listen=unix:{nowhere}", f"--http-listen=unix:{free}")
+    assert result.exit_code == EXIT_CONFIG
+    verdict, message = line(result, "listen")
+    assert verdict == "error"
+    assert message.endswith(f"unix:{nowhere}: No such file or directory")
+    assert line(result, "http-listen") == ("ok", f"unix:{free}")
+    with claimed(f"unix:{free}"):
+        assert line(check(f"--listen=unix:{free}"), "listen")[0] == "warning"
+
+
+def test_a_model_that_is_given_twice_is_an_error() -> None:
+    result = check("--model=demo", "--model=demo")
+    assert result.exit_code == EXIT_CONFIG
+    assert "it is given twice" in result.output
 
 
 def test_a_host_without_an_address_is_reported_with_the_resolvers_message() -> None:

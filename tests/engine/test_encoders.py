@@ -136,6 +136,21 @@ def test_scores_of_positions_without_a_token_are_zero(packed: bool) -> None:
     assert not scores[1].any()
 
 
+@pytest.mark.parametrize("name", ["distilbert-classifier", "bert-reranker", "bert-embedder"])
+def test_a_text_without_tokens_gets_nothing_of_another_one(name: str) -> None:
+    golden = EncoderGolden.read(name)
+    model = load_encoder(name, golden.directory, "float32", packed=True)
+    found = []
+    for case in golden.cases[:2]:
+        both = batch(model, [case], rows=2, length=16)
+        # The one without tokens comes first.
+        flipped = {each: tf.reverse(array, [0]) for each, array in both.items()}
+        found.append(call(model, flipped)[golden.output].numpy())
+    first, second = found
+    np.testing.assert_array_equal(first[0], second[0])
+    assert (first[1] != second[1]).any()
+
+
 @pytest.fixture
 def copied(tmp_path: Path) -> Path:
     return tmp_path / "model"

@@ -16,6 +16,7 @@ import pytest
 from harness.engine import TIMEOUT
 from harness.waiting import wait_until
 from shaperouter_service.compile_cache import CompileCache
+from shaperouter_service.functions import common_inputs
 from shaperouter_service.functions.trial import input_shape
 from shaperouter_service.inference.calls import WorkerResult
 from shaperouter_service.tensors.checking import Sizes, sizes_of
@@ -86,6 +87,7 @@ class CallBench:
             client=client,
             inputs=inputs,
             sizes=sizes_of(inputs, spec),
+            common=common_inputs(inputs, spec),
             outputs=[each.name for each in spec.outputs],
             emit=events.put,
             arrived=time.monotonic(),

@@ -161,6 +161,11 @@ def _functions() -> dict[str, TestFunction]:
             call=lambda x: {"y": tf.nn.relu(x) * 2},
             inputs={"x": ([None, None, None, 2], FLOAT)},
         ),
+        # The trial draws no limit that changes anything.
+        "limited": TestFunction(
+            call=lambda x, limit: {"y": tf.where(limit > 100.0, x + 1.0, x)},
+            inputs={"x": ([None, 3], tf.float32), "limit": ([], tf.float32)},
+        ),
         "scalar": TestFunction(
             call=lambda x, factor: {"y": x * factor},
             inputs={"x": ([None, 2], FLOAT), "factor": ([], FLOAT)},

@@ -1,6 +1,7 @@
 """Digests of models' files, which tell whether two workers have loaded the same model."""
 
 import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -39,7 +40,7 @@ def model_digest(path: Path) -> str:
     whole = hashlib.sha256()
     for (name, _), digest in zip(files, digests, strict=True):
         # Names cannot contain NUL, and digests have one length.
-        whole.update(name.encode() + b"\0" + digest)
+        whole.update(os.fsencode(name) + b"\0" + digest)
     return whole.hexdigest()
 
 

@@ -131,7 +131,11 @@ def _modules(directory: Path) -> list[Module]:
     modules = []
     for kind, folder in others:
         config = directory / folder / "config.json"
-        values = read_json(config) if folder and config.exists() else {}
+        try:
+            has_config = bool(folder) and config.exists()
+        except OSError as error:
+            raise StartupError(f"{path}: path {folder!r}: {error.strerror}") from error
+        values = read_json(config) if has_config else {}
         modules.append(Module(kind=kind, directory=directory / folder, config=values))
     return modules
 

@@ -56,6 +56,7 @@ def check(
             f"{error.name} is not installed; checking needs shaperouter-service[worker]"
         ) from error
 
+    common.check_models()
     names = [spec.partition("=")[0] for spec in common.models]
     aliases_of(router.aliases, names)
     router.on_demand(common.model_repository)

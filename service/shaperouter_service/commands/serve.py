@@ -71,7 +71,7 @@ def serve(
         draft=tuple(f"{name}={directory}" for name, directory in drafts.items()),
     )
     arguments = (
-        *(f"--model={model.name}={model.directory}" for model in models),
+        *([f"--model={model.name}={model.directory}" for model in models] or ["--model="]),
         *([f"--model-repository={common.model_repository}"] if common.model_repository else []),
         f"--metrics-listen={OFF}",
         f"--grace={common.grace}",

@@ -1,6 +1,6 @@
 """Models that are called once: their programs, functions from files, and the trial of padding."""
 
-from shaperouter_service.functions.joining import Part, cut, elements, join, merge
+from shaperouter_service.functions.joining import Part, common_inputs, cut, elements, join, merge
 from shaperouter_service.functions.program import (
     CallProgram,
     CompiledCallProgram,
@@ -14,6 +14,7 @@ __all__ = [
     "Part",
     "PlainCallProgram",
     "UncompilableError",
+    "common_inputs",
     "cut",
     "elements",
     "join",

@@ -1,5 +1,6 @@
 """Joining calls along the batch, padding them, and cutting their results out of a batch: NumPy."""
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,8 +31,29 @@ class Part:
     rows: int
 
 
+def common_inputs(inputs: Arrays, spec: CallSpec) -> bytes:
+    """A digest of the inputs without rows: one call gives them for all that are joined with it."""
+    digest = hashlib.blake2b(digest_size=16)
+    for each in spec.inputs:
+        if spec.batch is None or each.name in spec.batch.inputs:
+            continue
+        array = inputs[each.name]
+        digest.update(f"{each.name} {array.shape}".encode())
+        if each.dtype == "BYTES":
+            digest.update(repr(array.tolist()).encode())
+        else:
+            digest.update(np.ascontiguousarray(array).data)
+    return digest.digest()
+
+
 def join(parts: Sequence[Part], spec: CallSpec, sizes: Sizes) -> "dict[str, np.ndarray[Any, Any]]":
-    """Joins parts of calls in their order to one batch, padded to `sizes`."""
+    """Joins parts of calls in their order to one batch, padded to `sizes`.
+
+    Args:
+        parts: The parts, of calls with the same `common_inputs`.
+        spec: The tensors and axes of the model.
+        sizes: The sizes of the batch.
+    """
     return {each.name: _joined(parts, spec, sizes, each) for each in spec.inputs}
 
 
@@ -79,7 +101,7 @@ def _joined(
 ) -> "np.ndarray[Any, Any]":
     name = tensor.name
     if spec.batch is None or name not in spec.batch.inputs:
-        # It has no rows, so one part takes the whole tensor.
+        # It has no rows, and is the same in all calls.
         (array,) = (_padded(part, spec, sizes, name) for part in parts[:1])
         return array
     dimension = spec.batch.inputs[name]

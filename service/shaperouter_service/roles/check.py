@@ -41,6 +41,7 @@ from shaperouter_service.routing.ladders import Ladders
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.rpc.addresses import split_address
 from shaperouter_service.rpc.tls import ServerTls
+from shaperouter_service.rpc.unix_sockets import claimed
 from shaperouter_service.system.devices import memory_limit
 from shaperouter_service.system.sizes import format_size
 from shaperouter_service.text import load_tokenizer
@@ -145,7 +146,7 @@ def check_setup(setup: Setup) -> list[Finding]:
     findings = Findings()
     for option, address in setup.addresses.items():
         if address is not None:
-            _check_address(findings, option, address)
+            _check_address(findings, option, address, setup.addresses)
     if setup.tls:
         with findings.about("TLS"):
             setup.tls.credentials()
@@ -166,6 +167,8 @@ def check_setup(setup: Setup) -> list[Finding]:
     for spec in setup.models:
         name = spec.partition("=")[0]
         with findings.about(f"model {name}"):
+            if name in ladders:
+                raise StartupError("it is given twice")
             weight_bytes += _check_model(
                 findings,
                 setup,
@@ -187,10 +190,16 @@ def check_setup(setup: Setup) -> list[Finding]:
     return findings.items
 
 
-def _check_address(findings: Findings, option: str, address: str) -> None:
-    if address.startswith(("unix:", "unix-abstract:")):
-        return
+def _check_address(
+    findings: Findings, option: str, address: str, addresses: Mapping[str, str | None]
+) -> None:
     with findings.about(option):
+        same = [other for other, each in addresses.items() if each == address and other != option]
+        if same and not address.endswith(":0"):
+            raise StartupError(f"{address} is the address of {same[0]}, too")
+        if address.startswith(("unix:", "unix-abstract:")):
+            _check_socket(findings, option, address)
+            return
         host, port = split_address(address, option=option)
         try:
             family, *_, target = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -204,6 +213,16 @@ def _check_address(findings: Findings, option: str, address: str) -> None:
             else:
                 reason = os.strerror(error.errno) if error.errno else str(error)
                 raise StartupError(f"cannot listen on {address}: {reason}") from error
+
+
+def _check_socket(findings: Findings, option: str, address: str) -> None:
+    try:
+        with claimed(address, option=option):
+            findings.add(Verdict.OK, option, address)
+    except StartupError as error:
+        if not isinstance(error.__cause__, BlockingIOError):
+            raise
+        findings.add(Verdict.WARNING, option, f"{address} is in use now")
 
 
 def _check_compile_cache(findings: Findings, directory: Path | None) -> None:

@@ -31,6 +31,8 @@ EXIT_CONFIG = 78
 
 # Exit code after Ctrl-C, as shells report it: 128 plus the number of SIGINT.
 EXIT_INTERRUPTED = 130
+# Likewise after SIGTERM, before it serves. A process that serves ends with 0 then.
+EXIT_TERMINATED = 143
 
 # The file descriptor of standard error.
 _STDERR = 2

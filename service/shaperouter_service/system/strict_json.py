@@ -12,8 +12,9 @@ _SURROGATE = "\\ud"
 # Maximum depth of brackets. Whoever handles a value recurses as deep, and Python allows some 1,000
 # levels in all, of which a server's handlers use some already.
 MAX_DEPTH = 200
-# All that is no bracket, with brackets in texts.
-_NO_BRACKETS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[^][{}"]+')
+# All that is no bracket, with brackets in texts. A text without an end takes the rest: otherwise
+# each further quotation mark would be tried as the beginning of one.
+_NO_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[^][{}"]++', re.DOTALL)
 # Maximum characters of a name in an error.
 _SHOWN = 64
 

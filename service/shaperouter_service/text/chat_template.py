@@ -64,19 +64,23 @@ def render_chat(tokenizer: Any, chat: Chat, *, max_seconds: float = MAX_RENDER_S
         sys.settrace(before)
 
 
-def takes_parts(tokenizer: Any, tools: Sequence[Mapping[str, Any]]) -> bool:
+def takes_parts(tokenizer: Any, tools: Sequence[Mapping[str, Any]]) -> bool | None:
     """Whether a template renders a list with one part as it renders the part's text.
 
     Args:
         tokenizer: The tokenizer, whose checkpoint may have a template of its own for tools.
         tools: The tools of the conversation.
+
+    Returns:
+        None if these tools do not show it, because the template refuses them.
     """
-    forms = (_PROBE, [{"type": "text", "text": _PROBE}])
-    try:
-        text, parts = (
-            render_chat(tokenizer, Chat(messages=[{"role": "user", "content": each}], tools=tools))
-            for each in forms
-        )
-    except ChatTemplateError:
-        return False
-    return text == parts
+
+    def rendered(content: Any) -> str | None:
+        message = {"role": "user", "content": content}
+        try:
+            return render_chat(tokenizer, Chat(messages=[message], tools=tools))
+        except ChatTemplateError:
+            return None
+
+    text = rendered(_PROBE)
+    return None if text is None else rendered([{"type": "text", "text": _PROBE}]) == text

@@ -132,7 +132,10 @@ class Tokenizer:
         template = self._template(chat)
         has_parts = any(isinstance(each.get("content"), list) for each in chat.messages)
         if has_parts and template not in self._takes_parts:
-            self._takes_parts[template] = takes_parts(self._tokenizer, chat.tools)
+            takes = takes_parts(self._tokenizer, chat.tools)
+            # What one caller's tools do not show must not be decided for all others.
+            if takes is not None:
+                self._takes_parts[template] = takes
         chat = adapted(
             chat,
             template_names(template),

@@ -39,6 +39,7 @@ class Call:
         client: The client, for fairness between waiting clients.
         inputs: The inputs, which fit the model's `CallSpec`.
         sizes: Its sizes.
+        common: Digest of the inputs that other calls must have, too, to be joined with it.
         outputs: Names of the outputs to return.
         emit: Takes its events; called from the device thread.
         arrived: When it came to the worker, in seconds on the monotonic clock.
@@ -52,6 +53,7 @@ class Call:
     client: str
     inputs: Tensors = field(repr=False)
     sizes: Sizes
+    common: bytes = b""
     outputs: Sequence[str]
     emit: Callable[[CallEvent], None]
     arrived: float

@@ -121,7 +121,7 @@ class CallCovers:
             if not free:
                 break
             # A split of other calls would leave remainders, which cost calls of their own.
-            if call.rows_left > free or call is lead or call.is_alone:
+            if call.rows_left > free or not _may_join(call, lead):
                 continue
             if not graph.signature.covers(self._one_row(call)):
                 continue
@@ -140,7 +140,7 @@ class CallCovers:
         for call in waiting:
             if rows >= limit:
                 break
-            if call is not lead and not call.is_alone and self._one_row(call) == one:
+            if _may_join(call, lead) and self._one_row(call) == one:
                 joined.append(call.sizes.axes)
                 rows += call.rows_left
         return Sizes(min(rows, limit), tuple(map(max, *joined, lead.sizes.axes)))
@@ -199,3 +199,8 @@ class CallCovers:
 
     def _find_covers(self, asked: Signature) -> list[Signature]:
         return list(self.ladders.covers(asked))
+
+
+def _may_join(call: Call, lead: Call) -> bool:
+    """Whether a graph may compute a call together with another one."""
+    return call is not lead and not call.is_alone and call.common == lead.common

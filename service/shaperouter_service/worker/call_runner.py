@@ -11,6 +11,7 @@ from shaperouter_service.errors import (
     InvalidRequestError,
     Violation,
 )
+from shaperouter_service.functions import common_inputs
 from shaperouter_service.inference.calls import WorkerCall, WorkerResult
 from shaperouter_service.routing.call_ladders import CallLadders
 from shaperouter_service.rpc.deadlines import WORKER_MARGINS, seconds_to_wait
@@ -60,6 +61,7 @@ class CallRunner:
             client=request.client,
             inputs=request.inputs,
             sizes=sizes,
+            common=common_inputs(request.inputs, scheduler.model.spec),
             outputs=request.outputs,
             emit=emit,
             arrived=time.monotonic(),

@@ -247,6 +247,15 @@ def test_a_pool_scales_by_each_of_its_models(by: str) -> None:
     assert models == ["demo", "gpt2"]
 
 
+def test_a_pool_at_zero_starts_for_a_request_that_names_no_model() -> None:
+    pools = [{"name": "text", "models": ["demo"], "minimum": 0}]
+    scaling = {"by": "keda", "scaleToZero": True}
+    [scaler] = of_kind(helm_template({"pools": pools, "autoscaling": scaling}), "ScaledObject")
+    [trigger] = scaler["spec"]["triggers"]
+    # Routers count it under this name, as it waits for all models.
+    assert r'model=~"demo|\\(unknown\\)"' in trigger["metadata"]["query"]
+
+
 FILLED = {
     "images": {
         "s3": {"repository": "example.com/aws", "tag": "1"},

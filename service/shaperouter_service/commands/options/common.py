@@ -10,6 +10,7 @@ from shaperouter_service.commands.options.config_file import config_option
 from shaperouter_service.commands.options.declaring import OFF, option, options_of
 from shaperouter_service.commands.options.numbers import Number
 from shaperouter_service.commands.options.variables import warn_of_unknown_variables
+from shaperouter_service.errors import StartupError
 from shaperouter_service.telemetry.logs import LogFormat, LogSettings, configure_logs
 from shaperouter_service.telemetry.tracing import TracingChoice, configure_tracing
 
@@ -49,9 +50,19 @@ class CommonOptions:
         """Locates the models, and downloads them if needed.
 
         Raises:
-            StartupError: A model is missing or unsafe.
+            StartupError: A model is missing or unsafe, or there is none and none can be loaded.
         """
+        self.check_models()
         return parse_models(self.models)
+
+    def check_models(self) -> None:
+        """Checks that there is a model, or can be one.
+
+        Raises:
+            StartupError: There is none and none can be loaded.
+        """
+        if not self.models and self.model_repository is None:
+            raise StartupError("model: must name a model, unless --model-repository is given")
 
 
 common_options = options_of(
@@ -62,10 +73,12 @@ common_options = options_of(
         "models",
         multiple=True,
         default=("demo",),
+        callback=lambda ctx, param, given: tuple(filter(None, given)),
         metavar="NAME[=DIRECTORY|HUB_ID[@REVISION]]",
         help="Model to serve: the NAME of a built-in model, or NAME=DIRECTORY or NAME=HUB_ID for "
         "a checkpoint in the Hugging Face layout. REVISION is a commit, a tag or a branch. Can be "
-        "repeated; in the environment, separate values with spaces.",
+        "repeated; in the environment, separate values with spaces. An empty NAME starts without "
+        "models, if there is a --model-repository.",
     ),
     option(
         "--model-repository",

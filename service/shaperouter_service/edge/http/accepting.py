@@ -23,8 +23,6 @@ from shaperouter_service.telemetry.http_calls import HttpMetrics
 
 log = structlog.get_logger(__name__)
 
-# Connections that may wait to be accepted.
-BACKLOG = 1024
 # Seconds until the next attempt after a failed one. Meanwhile connections wait in the queue.
 PAUSE = 0.5
 # Minimum seconds between two lines about failures.
@@ -44,15 +42,13 @@ async def accepting(
     """Accepts connections inside the context, and closes the listener at its end.
 
     Args:
-        listener: A bound socket.
+        listener: A listening socket that does not block.
         make_protocol: Makes what serves a connection.
         tls: Gives the TLS settings of a new connection; None means plain text.
         metrics: Counts the failures.
         max_connections: Maximum number of connections; further ones wait.
         connections: Returns the number of connections after their handshakes.
     """
-    listener.setblocking(False)
-    listener.listen(BACKLOG)
     acceptor = _Acceptor(
         listener,
         make_protocol,

@@ -19,6 +19,8 @@ from shaperouter_service.telemetry.http_calls import HttpMetrics
 
 OPTION = "http-listen"
 
+# Connections that may wait to be accepted.
+_BACKLOG = 1024
 # Seconds that a connection without a request stays open, longer than the pools of usual clients
 # keep one.
 _KEEP_ALIVE = 75
@@ -62,14 +64,18 @@ def bound(address: str) -> Iterator[socket.socket]:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(where)
         except OSError as error:
-            raise StartupError(
-                f"{OPTION}: cannot listen on {address}: {error.strerror}; set --{OPTION} to "
-                "another address, or to off for no HTTP server"
-            ) from error
+            raise _cannot_listen(address, error) from error
         if (path := socket_path(address)) is not None:
             # Unlike gRPC's, uvicorn's servers leave a socket that they did not bind themselves.
             stack.callback(path.unlink, missing_ok=True)
         yield listener
+
+
+def _cannot_listen(address: str, error: OSError) -> StartupError:
+    return StartupError(
+        f"{OPTION}: cannot listen on {address}: {error.strerror}; set --{OPTION} to another "
+        "address, or to off for no HTTP server"
+    )
 
 
 def port_of(listener: socket.socket) -> int:
@@ -105,7 +111,7 @@ async def serving(
         max_connections: Maximum number of connections; further ones wait.
 
     Raises:
-        StartupError: A file of `tls` cannot be used.
+        StartupError: A file of `tls` cannot be used, or another socket listens at the address.
     """
     config = uvicorn.Config(
         app,
@@ -120,6 +126,12 @@ async def serving(
     )
     config.load()
     contexts = tls.contexts() if tls is not None else None
+    listener.setblocking(False)
+    try:
+        # The first of several sockets that were bound to an address listens there, such as gRPC's.
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        raise _cannot_listen(f"port {port_of(listener)}", error) from error
     server = _Server(config)
     task = asyncio.create_task(server.serve())
     try:

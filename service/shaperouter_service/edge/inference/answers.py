@@ -83,7 +83,8 @@ class _Answer:
 
     def add(self, delta: Delta) -> None:
         """Adds a piece of a sequence."""
-        self._begin(self._sequences)
+        # More than the request names, if the checkpoint's default is more.
+        self._begin(max(self._sequences, delta.sequence + 1))
         self._texts[delta.sequence] += delta.text
         self._tokens[delta.sequence] += len(delta.token_ids)
         self._logprobs[delta.sequence] += sum(each.logprob for each in delta.logprobs)

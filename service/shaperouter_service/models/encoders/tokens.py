@@ -192,9 +192,10 @@ class JoinedTokens(Tokens):
         return tf.where(self.visible[..., tf.newaxis], rows, tf.zeros([], x.dtype))
 
     def first(self, x: tf.Tensor) -> tf.Tensor:
-        # A text without tokens is padding, and gets the values of another text.
-        start = tf.minimum(self._starts[:-1], tf.maximum(self._starts[-1] - 1, 0))
-        return tf.gather(x, start)
+        # A text without tokens is padding. It has no row, and must not get that of another text.
+        has_tokens = self._starts[1:] > self._starts[:-1]
+        start = tf.where(has_tokens, self._starts[:-1], 0)
+        return tf.where(has_tokens[:, tf.newaxis], tf.gather(x, start), tf.zeros([], x.dtype))
 
     def total(self, x: tf.Tensor) -> tf.Tensor:
         return kernels.sum_tokens(x, self._starts)

@@ -174,6 +174,11 @@ def _token_violations(inputs: Tensors, model: ServedModel) -> Iterator[Violation
     for name, end in ((TOKENS, model.vocab_size), (MASK, 2), (TYPES, model.token_types)):
         if end and name in inputs:
             yield from _outside(name, inputs[name], end)
+    if MASK in inputs:
+        empty = np.flatnonzero(~np.any(inputs[MASK], axis=1))
+        for row in empty[:MAX_VIOLATIONS_OF_LIST]:
+            description = f"must have a 1 in each row, got none in row {row}"
+            yield Violation(field=f"inputs.{MASK}", description=description)
 
 
 def _outside(name: str, array: "np.ndarray[Any, Any]", end: int) -> Iterator[Violation]:

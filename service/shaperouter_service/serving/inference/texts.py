@@ -143,7 +143,11 @@ def _length_violations(
     encoded: Sequence[EncodedText], limit: TokenLimit, together: str
 ) -> Iterator[Violation]:
     for index, text in enumerate(encoded):
-        if len(text.ids) > limit.tokens:
+        if not text.ids:
+            yield Violation(
+                field=f"inputs.{TEXT}[{index}]", description="must have a token, got none"
+            )
+        elif len(text.ids) > limit.tokens:
             what = f"{together} must have" if together else "must have"
             description = (
                 f"{what} at most {limit.tokens} tokens with special tokens ({limit.reason}), got "

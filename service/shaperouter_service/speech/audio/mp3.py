@@ -31,6 +31,8 @@ _ID3_BYTES, _ID3_FLAGS_AT, _HAS_FOOTER = 10, 5, 16
 _MAX_TAGS = 100
 _SYNC = re.compile(rb"\xff[\xe2\xe3\xf2\xf3\xfa\xfb]")
 _TAGS = (b"Xing", b"Info")
+# Its name, flags and number of frames.
+_TAG = struct.Struct(">4sII")
 # Maximum number of offsets to search for a frame: a tenth of a second.
 _MAX_SEARCHES = 100_000
 # Flag of the Xing tag: it contains the number of frames.
@@ -77,7 +79,7 @@ class _Frame:
     tag_at: int
 
     @classmethod
-    def at(cls, content: bytes, offset: int) -> Self | None:
+    def at(cls, content: bytes | bytearray, offset: int) -> Self | None:
         """Reads the header at an offset; None without a layer III header of known size there."""
         if _SYNC.match(content, offset) is None or len(content) < offset + _HEADER_BYTES:
             return None
@@ -114,22 +116,39 @@ def open_mp3(content: bytes) -> io.RawIOBase | io.BytesIO:
     if frame is None or _Frame.at(content, start + frame.size) is None:
         # The decoder reports what is wrong with it.
         return io.BytesIO(content)
-    tag = content[start + frame.tag_at : start + frame.tag_at + 12]
+    tag = content[start + frame.tag_at : start + frame.tag_at + _TAG.size]
     counted, tagged = _count_frames(content, start), 0
     if tag[:4] in _TAGS:
         # The tag's own frame is not part of the recording.
         counted -= 1
-        flags, number = struct.unpack(">II", tag[4:])
+        flags, number = struct.unpack(">II", tag[4:].ljust(8, b"\0"))
         tagged = number if flags & _HAS_FRAMES else 0
     frames = memoryview(content)[start:]
     if tagged >= counted:
         return JoinedFile(frames)
-    tag_frame = bytearray(frame.size)
-    tag_frame[:_HEADER_BYTES] = content[start : start + _HEADER_BYTES]
+    return JoinedFile(
+        memoryview(_tag_frame(content[start : start + _HEADER_BYTES], counted)), frames
+    )
+
+
+def _tag_frame(header: bytes, number: int) -> bytearray:
+    """A frame with a Xing tag.
+
+    Args:
+        header: The header of the first frame, whose format the tag's has.
+        number: Number of frames.
+    """
+    own = bytearray(header)
     # The tag has no checksum.
-    tag_frame[1] |= 1
-    struct.pack_into(">4sII", tag_frame, frame.tag_at, _TAGS[0], _HAS_FRAMES, counted)
-    return JoinedFile(memoryview(tag_frame), frames)
+    own[1] |= 1
+    # Frames of 8 kilobits a second have no room for it, and those of the next bitrates do.
+    while (frame := _Frame.at(own, 0)) and frame.size < frame.tag_at + _TAG.size:
+        own[2] += 1 << 4
+    if frame is None:
+        raise ValueError(f"no bitrate has room for a tag: {header!r}")
+    tag_frame = own.ljust(frame.size, b"\0")
+    _TAG.pack_into(tag_frame, frame.tag_at, _TAGS[0], _HAS_FRAMES, number)
+    return tag_frame
 
 
 def _count_frames(content: bytes, start: int) -> int:

@@ -1,5 +1,6 @@
 """Where models are in the repository, and what their digests depend on."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,13 @@ def test_a_digest_depends_on_names_and_not_on_the_directory(repository: Path) ->
     assert model_digest(repository / "text-1") == model_digest(repository / "deep/er")
     (repository / "deep/er/config.json").rename(repository / "deep/er/other.json")
     assert model_digest(repository / "text-1") != model_digest(repository / "deep/er")
+
+
+def test_a_digest_takes_any_file_name(repository: Path) -> None:
+    text = repository / "text-1"
+    before = model_digest(text)
+    Path(os.fsdecode(os.fsencode(text) + b"/\xff.json")).write_text("{}")
+    assert model_digest(text) != before
 
 
 def test_a_function_is_its_whole_directory(repository: Path) -> None:

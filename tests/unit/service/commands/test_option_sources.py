@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from harness.roles import NEEDED, Run, Started
+from shaperouter_service.errors import StartupError
 
 
 @pytest.mark.parametrize("role", NEEDED)
@@ -76,6 +77,23 @@ def test_the_file_can_name_models(
 ) -> None:
     run("serve", config_file('model = ["a", "b"]'))
     assert [model.name for model in started.config.models] == ["a", "b"]
+
+
+@pytest.mark.parametrize("content", ["model = []", 'model = [""]'])
+def test_a_service_may_start_without_models_if_it_can_load_them(
+    started: Started,
+    run: Run,
+    config_file: Callable[[str], str],
+    tmp_path: Path,
+    content: str,
+) -> None:
+    with pytest.raises(StartupError, match="model: must name a model, unless"):
+        run("serve", config_file(content))
+    run("serve", config_file(f'{content}\nmodel-repository = "{tmp_path}"'))
+    assert started.config.models == []
+    # Its workers would else begin with their own default.
+    run("worker", "--listen=unix:/w", *started.workers.arguments)
+    assert started.config.engine.models == {}
 
 
 def test_models_of_the_file_must_be_a_list(

@@ -75,6 +75,8 @@ def connect(
     def run(failures: Iterable[int], error: int = errno.EMFILE) -> None:
         with Listener(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
             listener.bind(path)
+            listener.setblocking(False)
+            listener.listen()
             listener.error = error
             scenario: Awaitable[None] = connected(listener, failures)
             asyncio.run(asyncio.wait_for(scenario, TIMEOUT))

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from shaperouter_service.edge.http import accepting, connection, server
 from shaperouter_service.edge.http.connection import MAX_HEAD_BYTES, Connection
 from shaperouter_service.edge.http.server import bound, serving
+from shaperouter_service.errors import StartupError
 from shaperouter_service.telemetry.http_calls import HttpMetrics
 
 REQUEST = b"GET / HTTP/1.1\r\nhost: test\r\n\r\n"
@@ -252,6 +254,21 @@ def test_a_request_that_offers_another_protocol_is_answered_in_this_one(
         assert await answered(reader) == (b"HTTP/1.1 200 OK", b"0")
 
     called(caller)
+
+
+def test_an_address_on_which_another_socket_listens_is_refused() -> None:
+    async def scenario() -> None:
+        with bound("127.0.0.1:0") as listener, socket.socket() as other:
+            # Both may be bound until one listens.
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            other.bind(listener.getsockname())
+            other.listen()
+            metrics = HttpMetrics(CollectorRegistry())
+            with pytest.raises(StartupError, match=r"http-listen: cannot listen on port \d+: "):
+                async with serving(app, listener, tls=None, metrics=metrics, max_connections=9):
+                    pass
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(

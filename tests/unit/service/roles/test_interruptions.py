@@ -9,20 +9,20 @@ import sys
 
 import pytest
 
-from shaperouter_service.system.process import EXIT_INTERRUPTED
+from shaperouter_service.system.process import EXIT_INTERRUPTED, EXIT_TERMINATED
 
-# Ctrl-C comes when a module is about to be imported.
+# A signal comes when a module is about to be imported.
 WHILE_STARTING = """
 import importlib.abc, os, signal, sys
 
-class Interrupting(importlib.abc.MetaPathFinder):
+class Signalling(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
         if name == module:
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
         return None
 
-module = sys.argv.pop(1)
-sys.meta_path.insert(0, Interrupting())
+number, module = int(sys.argv.pop(1)), sys.argv.pop(1)
+sys.meta_path.insert(0, Signalling())
 from shaperouter_service.cli import main
 main()
 """
@@ -64,15 +64,25 @@ last = Last()
     "module",
     ["click", "shaperouter_service.commands.group", "shaperouter_service.roles.router", "grpc"],
 )
-def test_ctrl_c_during_the_start_prints_one_line(module: str) -> None:
+@pytest.mark.parametrize(
+    ("number", "told", "code"),
+    [
+        (signal.SIGINT, "interrupted", EXIT_INTERRUPTED),
+        (signal.SIGTERM, "terminated", EXIT_TERMINATED),
+    ],
+)
+def test_a_signal_during_the_start_prints_one_line(
+    module: str, number: signal.Signals, told: str, code: int
+) -> None:
+    arguments = [str(int(number)), module, "router", "--worker=unix:/nowhere"]
     process = subprocess.run(
-        [sys.executable, "-c", WHILE_STARTING, module, "router", "--worker=unix:/nowhere"],
+        [sys.executable, "-c", WHILE_STARTING, *arguments],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert process.stderr == "shaperouterd: interrupted\n"
-    assert process.returncode == EXIT_INTERRUPTED
+    assert process.stderr == f"shaperouterd: {told}\n"
+    assert process.returncode == code
 
 
 def stopping(code: str = STOPPING) -> "subprocess.Popen[str]":

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import httpx2 as httpx
 import pytest
 
-from harness.fake_model import describe_encoder_decoder
+from harness.fake_model import describe_encoder_decoder, describe_model
+from shaperouter.v1 import generation_pb2
 from shaperouter_service.edge.http import event_stream
 from shaperouter_service.errors import DeadlyRequestError, OverloadedError
 
@@ -79,6 +80,23 @@ def test_several_sequences_are_a_list(http: Any) -> None:
     async def scenario(client: httpx.AsyncClient, *_: Any) -> None:
         body = (await client.post(GENERATE, json=TEXT | {"n": 2, "do_sample": True})).json()
         assert [len(body[name]) for name in ("text_output", "finish_reason")] == [2, 2]
+
+    http(scenario)
+
+
+def test_there_may_be_several_sequences_by_the_checkpoints_default(http: Any) -> None:
+    async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
+        model = describe_model("tiny")
+        model.default_options.MergeFrom(
+            generation_pb2.GenerationOptions(do_sample=True, num_return_sequences=2)
+        )
+        worker.models = [model]
+        await worker.change()
+        while True:
+            body = (await client.post(GENERATE, json=TEXT)).json()
+            if isinstance(body["text_output"], list):
+                break
+        assert len(body["text_output"]) == 2
 
     http(scenario)
 

@@ -81,6 +81,19 @@ def test_a_text_that_is_too_long_is_refused(play: Play, detail: Detail, encode: 
     play(scenario, called=ENCODER)
 
 
+def test_a_text_without_tokens_is_refused(play: Play, detail: Detail) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        found = await violations(router, detail, inputs={"text": texts("a", "")})
+        assert found == {"inputs.text[1]": "must have a token, got none"}
+        ids = np.ones((2, 3), np.int32)
+        mask = np.array([[1, 0, 0], [0, 0, 0]], np.int32)
+        found = await violations(router, detail, inputs={"input_ids": ids, "attention_mask": mask})
+        assert found == {"inputs.attention_mask": "must have a 1 in each row, got none in row 1"}
+        assert not worker.calls
+
+    play(scenario, called=ENCODER)
+
+
 def test_a_text_that_is_too_long_is_cut_on_request(play: Play, encode: Encode) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         embed(worker)

@@ -38,3 +38,9 @@ def test_what_could_be_misread_is_refused(text: str, told: str) -> None:
 )
 def test_only_depth_counts_and_only_of_brackets_outside_texts(text: str) -> None:
     assert parse(text) == json.loads(text)
+
+
+def test_a_text_without_an_end_is_read_once() -> None:
+    # Reading it again from each quotation mark would take hours.
+    with pytest.raises(ValueError, match="Unterminated string"):
+        parse('{"a": ' + "[" * 150 + "{" * 1 + '"' + "[" * 100 + '\\"' * 1_000_000)

@@ -52,6 +52,19 @@ def test_parts_become_one_text_where_a_template_takes_no_lists(rendered: Any) ->
     assert rendered(LISTS, PARTS) == "ab"
 
 
+def test_tools_that_a_template_refuses_decide_nothing_for_other_callers(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(checkpoint, tmp_path / "copy")
+    refuses = "{% for t in tools or [] %}{{ t.function.parameters.properties.a }}{% endfor %}"
+    (copy / "chat_template.jinja").write_text(refuses + LISTS)
+    tokenizer = Tokenizer(copy)
+    wrong = {"type": "function", "function": {"name": "x"}}
+    with pytest.raises(ChatTemplateError):
+        tokenizer.render_chat(Chat(messages=[PARTS], tools=[wrong]))
+    assert tokenizer.render_chat(Chat(messages=[PARTS])) == "ab"
+
+
 def test_a_template_for_tools_takes_lists_or_not_whatever_the_other_one_does(
     checkpoint: Path, tmp_path: Path
 ) -> None:

@@ -143,6 +143,20 @@ def test_an_mp3_that_does_not_tell_its_length_is_read_to_its_end() -> None:
     assert decoded[-9 * SAMPLE_RATE :].std() > 0.1
 
 
+@pytest.mark.parametrize(("rate", "channels"), [(24_000, 1), (24_000, 2), (22_050, 1), (22_050, 2)])
+def test_an_mp3_of_the_lowest_bitrate_is_read(rate: int, channels: int) -> None:
+    file = io.BytesIO()
+    soundfile.write(
+        file,
+        tone(rate, channels, 3.0),
+        rate,
+        format="MP3",
+        compression_level=0.99,
+        bitrate_mode="CONSTANT",
+    )
+    assert len(decode_file(file.getvalue())) == pytest.approx(3 * SAMPLE_RATE, abs=2_000)
+
+
 def test_all_of_an_mp3_of_several_is_read() -> None:
     content = varying_mp3(5.0)
     assert len(decode_file(3 * content)) / SAMPLE_RATE == pytest.approx(15.0, abs=0.5)
