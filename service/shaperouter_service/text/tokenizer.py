@@ -54,6 +54,7 @@ class Tokenizer:
         # What was found out about templates and their marks.
         self._takes_parts: dict[str, bool] = {}
         self._dropped_markers: dict[tuple[str, ...], Mapping[int, str]] = {}
+        self._token_texts: dict[int, str] = {}
         try:
             self._tokenizer = AutoTokenizer.from_pretrained(
                 directory,
@@ -222,6 +223,11 @@ class Tokenizer:
 
     def token_text(self, token_id: int) -> str:
         """The text of one token by itself, special tokens included."""
+        if (known := self._token_texts.get(token_id)) is None:
+            known = self._token_texts[token_id] = self._token_text(token_id)
+        return known
+
+    def _token_text(self, token_id: int) -> str:
         token = self._tokenizer.convert_ids_to_tokens(token_id)
         if token is None:
             return ""

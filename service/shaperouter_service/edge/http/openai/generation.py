@@ -21,6 +21,7 @@ from shaperouter_service.edge.http.openai.requests import (
     chat_request,
     completion_request,
 )
+from shaperouter_service.edge.offloading import translated
 from shaperouter_service.errors import InvalidRequestError
 from shaperouter_service.generation.events import (
     Completed,
@@ -38,6 +39,9 @@ from shaperouter_service.serving.generation.completion import collected
 from shaperouter_service.serving.merging import merged
 
 Events = AsyncGenerator[GenerationEvent, None]
+
+# The text of a token and its log-probability.
+_LOGPROB_BYTES = 32
 
 
 class Generations:
@@ -64,7 +68,13 @@ class Generations:
             return await while_connected(request, event_stream(pieces))
         answer = self._begin(asked, call)
         generations = await while_connected(request, self._whole(asked, answer, call))
-        return JSONResponse(answer.whole(generations))
+        logprobs = [
+            each
+            for generation in generations
+            for one in (generation.prompt_logprobs, *(s.logprobs for s in generation.sequences))
+            for each in one
+        ]
+        return await translated(_bytes(logprobs), lambda: JSONResponse(answer.whole(generations)))
 
     def _begin(self, asked: OpenAIRequest, call: Call) -> Answer:
         model, kind = asked.requests[0].model, "chatcmpl" if asked.is_chat else "cmpl"
@@ -154,7 +164,10 @@ class Generations:
                             so_far.reasoning += event.reasoning_tokens
                             if is_first and asked.scores_prompt:
                                 known = prompt_logprobs[prompt]
-                                yield with_usage(answer.prompt(prompt, index, event, known))
+                                piece = await translated(
+                                    _bytes(known), answer.prompt, prompt, index, event, known
+                                )
+                                yield with_usage(piece)
                                 continue
                             for piece in answer.pieces(prompt, index, event):
                                 yield with_usage(piece)
@@ -167,3 +180,8 @@ class Generations:
                             yield None
         if asked.includes_usage:
             yield answer.total()
+
+
+def _bytes(logprobs: Sequence[TokenLogprobs]) -> int:
+    """About how many bytes log-probabilities take in an answer."""
+    return _LOGPROB_BYTES * sum(1 + len(each.top) for each in logprobs)
