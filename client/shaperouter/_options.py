@@ -20,7 +20,7 @@ class GenerationOptions(TypedDict, total=False):
     Attributes:
         max_new_tokens: Maximum number of tokens to generate. 0 only scores the prompt: needs
             `prompt_logprobs`. At least 0. [64, at least 1024 in a conversation, but no more than
-            the model's length leaves]
+            the length of the model leaves]
         min_new_tokens: Minimum number of new tokens before an end token; at most `max_new_tokens`.
             At least 0. [0]
         eos_token_ids: Tokens that end the generation. At most 8. [none]
@@ -141,8 +141,8 @@ OPTIONS = (
         metavar="N",
         help=(
             "Maximum number of tokens to generate. 0 only scores the prompt: needs "
-            "--prompt-logprobs. At least 0. [default: 64, at least 1024 in a conversation, but no "
-            "more than the model's length leaves]"
+            "--prompt-logprobs. At least 0. [default: the model's, or 64, at least 1024 in a "
+            "conversation, but no more than the length of the model leaves]"
         ),
     ),
     Option(

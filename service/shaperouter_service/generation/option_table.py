@@ -43,7 +43,7 @@ _OPTIONS = (
         # Transformers' 20 end in mid-sentence.
         default=64,
         default_help="64, at least 1024 in a conversation, "
-        "but no more than the model's length leaves",
+        "but no more than the length of the model leaves",
     ),
     _length(
         name="min_new_tokens",
