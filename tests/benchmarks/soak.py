@@ -64,7 +64,7 @@ def trends(samples: list[dict[str, float]]) -> Table | None:
 def one_round(
     client: Client, rng: random.Random, vocab_size: int, max_length: int, *, cancelled: float
 ) -> list[str]:
-    """Runs the streams, of which this share is cancelled; returns the problems."""
+    """Runs the streams and cancels this share of them; returns the problems."""
     problems: list[str] = []
 
     def stream(prompt: list[int], limit: int, leaves_after: int | None) -> None:

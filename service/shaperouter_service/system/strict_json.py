@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 
 # The beginning of an escape that may stand for half of a character.
 _SURROGATE = "\\ud"
-# Maximum depth of brackets. Whoever handles a value recurses as deep, and Python allows some 1,000
-# levels in all, of which a server's handlers use some already.
+# Maximum nesting of brackets. Code that prints or encodes a value recurses once for each level, and
+# Python allows about 1,000 levels, including those of the request handler.
 MAX_DEPTH = 200
 # All that is no bracket, with brackets in texts. A text without an end takes the rest: otherwise
 # each further quotation mark would be tried as the beginning of one.

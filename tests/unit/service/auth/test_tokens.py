@@ -230,24 +230,32 @@ def test_a_cancelled_request_no_longer_counts(play: Play, tokens: Path) -> None:
     play(scenario, settings={"tokens": tokens})
 
 
+class Clock:
+    """Stands still until a test moves it on."""
+
+    now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of quotas."""
+    clock = Clock()
+    monkeypatch.setattr(quotas, "time", clock)
+    return clock
+
+
 def test_a_client_over_its_token_limit_waits_until_it_refills(
     play: Play,
     tokens: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    clock: Clock,
     retry_seconds: Callable[[aio.AioRpcError], float],
 ) -> None:
     replace(tokens, entry("search", TOKEN, tokens_per_minute=6))
-    now = 1000.0
-
-    class Clock:
-        @staticmethod
-        def monotonic() -> float:
-            return now
-
-    monkeypatch.setattr(quotas, "time", Clock)
 
     async def scenario(router: Router, _: FakeWorker) -> None:
-        nonlocal now
         # Three of the prompt and three made: the first takes all of a minute.
         await generate(router, TOKEN)
         error = await router.error(generate(router, TOKEN))
@@ -255,7 +263,7 @@ def test_a_client_over_its_token_limit_waits_until_it_refills(
         assert error.details() == "client search is at its limit of 6 tokens a minute"
         wait = retry_seconds(error)
         assert wait == 10.0
-        now += wait
+        clock.now += wait
         # One token is left: what it takes beyond is a debt.
         await generate(router, TOKEN)
         assert retry_seconds(await router.error(generate(router, TOKEN))) > 50
@@ -264,19 +272,11 @@ def test_a_client_over_its_token_limit_waits_until_it_refills(
     play(scenario, settings={"tokens": tokens})
 
 
-def test_time_before_tokens_are_used_does_not_refill_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 1000.0
-
-    class Clock:
-        @staticmethod
-        def monotonic() -> float:
-            return now
-
-    monkeypatch.setattr(quotas, "time", Clock)
+def test_time_before_tokens_are_used_does_not_refill_them(clock: Clock) -> None:
     bucket = quotas.TokenBucket()
     assert bucket.seconds_until_token(60) == 0
     # A request that waits for an hour, and then uses the tokens of an hour.
-    now += 3600
+    clock.now += 3600
     bucket.use(3600, per_minute=60)
     assert bucket.seconds_until_token(60) == 3541
 
