@@ -22,7 +22,8 @@
     ├── TextQueueFullError       RESOURCE_EXHAUSTED   too much text waits to be tokenized
     ├── MemoryLimitError         RESOURCE_EXHAUSTED   calls take too much memory
     │   ├── RecordingMemoryError                      those with recordings
-    │   └── TensorMemoryError                         those with tensors
+    │   ├── TensorMemoryError                         those with tensors
+    │   └── LogprobMemoryError                        those with log-probabilities
     ├── ExhaustedError           RESOURCE_EXHAUSTED   the process has no memory or files left
     ├── StoppingError            UNAVAILABLE          the process is stopping
     ├── OverloadedError          RESOURCE_EXHAUSTED   the request would wait too long
@@ -427,6 +428,15 @@ class TensorMemoryError(MemoryLimitError):
     reason = "TENSOR_MEMORY_FULL"
     what = "tensors"
     field = "inputs"
+    option = "--max-tensor-memory"
+
+
+class LogprobMemoryError(MemoryLimitError):
+    """Log-probabilities of answers use their maximum of memory, or one client's maximum."""
+
+    reason = "LOGPROB_MEMORY_FULL"
+    what = "log-probabilities of answers"
+    field = "options.logprobs"
     option = "--max-tensor-memory"
 
 

@@ -245,6 +245,7 @@ def _make_core(
     )
     on_demand = OnDemand(fleet, repository, config.on_demand) if config.on_demand else None
     choice = ModelChoice(fleet, on_demand, models_change=config.repository is not None)
+    tensor_memory = FairMemory(config.max_tensor_memory, full=TensorMemoryError)
     return Core(
         generation=GenerationService(
             fleet,
@@ -252,6 +253,7 @@ def _make_core(
             tokenizers,
             threads,
             recorder,
+            memory=tensor_memory,
             separates_clients=config.tokens is not None and not config.shares_prefixes,
         ),
         transcription=TranscriptionService(
@@ -269,7 +271,7 @@ def _make_core(
             tokenizers,
             threads,
             recorder,
-            memory=FairMemory(config.max_tensor_memory, full=TensorMemoryError),
+            memory=tensor_memory,
         ),
         models=models,
         repository=repository,

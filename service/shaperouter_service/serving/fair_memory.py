@@ -19,22 +19,29 @@ class FairMemory:
 
         Args:
             limit: Maximum bytes that all calls may use at a time.
-            full: The error for a call that may succeed later.
+            full: The error for a call that may succeed later, unless its share has another.
         """
         self._limit = limit
         self._full = full
         self._used: Counter[str] = Counter()
 
     @contextlib.contextmanager
-    def share(self, client: str) -> Iterator["Share"]:
-        """Gives one call of a client a share of the memory, inside the context."""
-        share = Share(self, client)
+    def share(self, client: str, full: type[MemoryLimitError] | None = None) -> Iterator["Share"]:
+        """Gives one call of a client a share of the memory, inside the context.
+
+        Args:
+            client: The client.
+            full: The error for this call if it may succeed later; None for the usual one.
+        """
+        share = Share(self, client, full or self._full)
         try:
             yield share
         finally:
             share.resize(0)
 
-    def change(self, client: str, before: int, size: int, *, begun: bool) -> None:
+    def change(
+        self, client: str, before: int, size: int, *, begun: bool, full: type[MemoryLimitError]
+    ) -> None:
         """Changes a call's memory from `before` to `size` bytes.
 
         Args:
@@ -43,6 +50,7 @@ class FairMemory:
             size: Bytes that it needs.
             begun: Whether its work has begun. If it already uses memory, clients that came since
                 then do not lower its client's limit.
+            full: The error if the call may succeed later.
 
         Raises:
             InvalidRequestError: It needs more than any client may have.
@@ -52,16 +60,16 @@ class FairMemory:
         if size > before:
             if size > self._limit // 2:
                 raise InvalidRequestError.of(
-                    self._full.field,
+                    full.field,
                     f"must need at most {self._limit // 2} bytes of memory, half of this "
-                    f"service's {self._full.option}, got {size}",
+                    f"service's {full.option}, got {size}",
                 )
             if used.total() - before + size > self._limit:
-                raise self._full(self._limit)
+                raise full(self._limit)
             others = 0 if begun and before else len(used.keys() - {client})
             limit = self._limit // (others + 2)
             if used[client] - before + size > limit:
-                raise self._full(limit, of_client=True)
+                raise full(limit, of_client=True)
         used[client] += size - before
         if not used[client]:
             del used[client]
@@ -70,9 +78,9 @@ class FairMemory:
 class Share:
     """The memory of one call."""
 
-    def __init__(self, memory: FairMemory, client: str) -> None:
+    def __init__(self, memory: FairMemory, client: str, full: type[MemoryLimitError]) -> None:
         """Starts with no memory; created by `FairMemory.share`."""
-        self._memory, self._client = memory, client
+        self._memory, self._client, self._full = memory, client, full
         self._size = 0
 
     def resize(self, size: int, *, begun: bool = False) -> None:
@@ -86,5 +94,5 @@ class Share:
             InvalidRequestError: The call needs more memory than any client may have.
             MemoryLimitError: Not enough memory is left; the share does not change.
         """
-        self._memory.change(self._client, self._size, size, begun=begun)
+        self._memory.change(self._client, self._size, size, begun=begun, full=self._full)
         self._size = size

@@ -3,6 +3,7 @@
 What may follow depends on the tokens alone, so a run continues anywhere.
 """
 
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,6 +12,12 @@ from llguidance import LLMatcher, LLTokenizer
 from shaperouter_service.text.constraints import ConstraintError, in_words
 
 Tokens = tuple[int, ...]
+
+# CPU seconds that following a constraint may take: for a token of a hypothesis on average, and
+# above that. Other runs wait meanwhile. A large schema takes 0.1 ms for a token; grammars that can
+# read a text in many ways take up to 300 ms.
+TOKEN_SECONDS = 0.005
+_RESERVE_SECONDS = 0.5
 
 
 class ConstrainedVocabulary:
@@ -39,13 +46,13 @@ class ConstrainedVocabulary:
         Raises:
             ConstraintError: The grammar cannot be used, or does not allow those tokens.
         """
-        matcher = LLMatcher(self._tokens, grammar, log_level=0)
-        constraint = Constraint(
-            matcher, self._size, eos_token_ids=eos_token_ids, ends=self._tokens.eos_tokens
+        return Constraint(
+            LLMatcher(self._tokens, grammar, log_level=0),
+            self._size,
+            eos_token_ids=eos_token_ids,
+            ends=self._tokens.eos_tokens,
+            generated=generated,
         )
-        # Computing the tokens that may come first takes longest.
-        constraint.follow([tuple(generated)])
-        return constraint
 
 
 class Constraint:
@@ -59,15 +66,25 @@ class Constraint:
     """
 
     def __init__(
-        self, start: LLMatcher, size: int, *, eos_token_ids: Sequence[int], ends: Sequence[int]
+        self,
+        start: LLMatcher,
+        size: int,
+        *,
+        eos_token_ids: Sequence[int],
+        ends: Sequence[int],
+        generated: Sequence[int],
     ) -> None:
-        """Starts at the beginning.
+        """Follows the tokens so far; computing what may come next takes longest here.
 
         Args:
-            start: Follows the grammar.
+            start: Follows the grammar from its beginning.
             size: V, the model's vocabulary size.
             eos_token_ids: Tokens that end the text.
             ends: Tokens that end a text for the matcher, whether or not they end this one.
+            generated: Tokens of the text so far.
+
+        Raises:
+            ConstraintError: The grammar cannot be used, or does not allow those tokens.
         """
         self.allowed: Sequence[np.ndarray] = ()
         self.is_complete = False
@@ -78,6 +95,8 @@ class Constraint:
         # Llguidance's own end token may be one beyond the vocabulary.
         bits = 8 * -(-size // 8)
         self._all_ends = {token for token in (*eos_token_ids, *ends) if token < bits}
+        self._seconds_left = _RESERVE_SECONDS
+        self._follow([tuple(generated)])
 
     def follow(self, hypotheses: Sequence[Tokens]) -> None:
         """Follows hypotheses to their ends.
@@ -89,6 +108,17 @@ class Constraint:
             ConstraintError: No hypothesis can continue: the grammar became too expensive to follow,
                 or the vocabulary has no token that may follow.
         """
+        began = time.thread_time()
+        self._follow(hypotheses)
+        saved = self._seconds_left + TOKEN_SECONDS * len(hypotheses)
+        self._seconds_left = min(_RESERVE_SECONDS, saved) - (time.thread_time() - began)
+        if self._seconds_left < 0:
+            raise ConstraintError(
+                f"following it takes more than {1000 * TOKEN_SECONDS:.0f} ms of CPU time for each "
+                "token, as it does if a text can be read in many ways"
+            )
+
+    def _follow(self, hypotheses: Sequence[Tokens]) -> None:
         self._matchers = {tokens: self._matcher(tokens) for tokens in hypotheses}
         matchers = [self._matchers[tokens] for tokens in hypotheses]
         self.is_complete = all(each.is_stopped() and not each.is_error() for each in matchers)

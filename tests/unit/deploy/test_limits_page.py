@@ -18,12 +18,14 @@ from shaperouter_service.inference.limits import (
 )
 from shaperouter_service.routing.aliases import MAX_TARGETS
 from shaperouter_service.rpc.server import MAX_MESSAGE_BYTES
+from shaperouter_service.serving.generation.kept_logprobs import LOGPROB_BYTES
 from shaperouter_service.serving.inference.preparation import MAX_ANSWER_BYTES
 from shaperouter_service.speech.audio import limits as audio
 from shaperouter_service.system.strict_json import MAX_DEPTH
 from shaperouter_service.tensors.shapes import MAX_DIMENSIONS, MAX_TENSOR_BYTES, MAX_TENSORS
 from shaperouter_service.text.chat_template import MAX_RENDER_SECONDS
 from shaperouter_service.text.grammar_process import MAX_SECONDS
+from shaperouter_service.text.token_masks import TOKEN_SECONDS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "limits.md").read_text(encoding="utf-8")
 MIB = 2**20
@@ -49,6 +51,7 @@ MIB = 2**20
         f"end tokens | {limits.MAX_EOS_TOKENS} |",
         f"log-probabilities | {limits.MAX_TOP_LOGPROBS} |",
         f"grammar | {limits.MAX_CONSTRAINT_CHARACTERS:,} characters, and {MAX_SECONDS:g} s",
+        f"follow a constraint | {1000 * TOKEN_SECONDS:g} ms for each token",
         f"choices | {limits.MAX_CHOICES} |",
         f"chat template | {MAX_RENDER_SECONDS:g} s |",
         f"tensors of a request | {MAX_TENSORS:,}, of {MAX_DIMENSIONS} dimensions",
@@ -58,6 +61,7 @@ MIB = 2**20
         f"longest | {MAX_PADDED_TOKENS:,} |",
         f"recording | {audio.MAX_AUDIO_SECONDS // 3600} hours, {audio.MAX_AUDIO_CHANNELS} channels",
         f"{audio.MIN_SAMPLE_RATE:,} to {audio.MAX_SAMPLE_RATE:,} samples",
+        f"not streamed ({LOGPROB_BYTES} bytes for each token",
         f"temperatures of a transcription | {limits.MAX_TEMPERATURES} |",
         f"Open Inference Protocol | {MAX_STREAMS:,}, of {MAX_REQUESTS} requests",
         f"one call warms | {limits.MAX_WARM_SIGNATURES:,} |",

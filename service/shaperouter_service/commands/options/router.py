@@ -167,10 +167,11 @@ router_options = options_of(
         default="1GB",
         metavar="SIZE",
         help="Maximum memory for the requests and input tensors of all calls of functions and text "
-        "encoders until they are answered, e.g. 500MB. A call takes the size of its message plus "
-        "that of its tensors. Further calls are refused, and their clients may retry. One client "
-        "alone may use half of the limit, two a third each, and so on. A call that needs more "
-        "than half is invalid.",
+        "encoders until they are answered, and for the log-probabilities of generations that are "
+        "not streamed, e.g. 500MB. A call takes the size of its message plus that of its tensors; "
+        "a log-probability takes 800 bytes. Further calls are refused, and their clients may "
+        "retry. One client alone may use half of the limit, two a third each, and so on. A call "
+        "that needs more than half is invalid.",
     ),
     option(
         "--tokens",

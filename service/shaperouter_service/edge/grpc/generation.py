@@ -6,6 +6,7 @@ from typing import Any
 
 from shaperouter.v1 import generation_pb2, generation_pb2_grpc
 from shaperouter_service.edge.grpc_calls import current_call, with_header
+from shaperouter_service.edge.offloading import translated
 from shaperouter_service.serving.generation.completion import collected
 from shaperouter_service.serving.generation.service import GenerationService
 from shaperouter_service.wire.generation import (
@@ -26,9 +27,12 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
         self, request: generation_pb2.GenerateRequest, context: Any
     ) -> generation_pb2.GenerateResponse:
         """Answers once, when the generation has ended."""
-        events = self._service.generate(generation_from_message(request), current_call())
+        call = current_call()
+        events = self._service.generate(generation_from_message(request), call)
         async with contextlib.aclosing(with_header(events, context)) as answers:
-            return generation_to_message(await collected(answers))
+            with self._service.keeping_logprobs(call) as kept:
+                generation = await collected(answers, kept)
+                return await translated(kept.size, generation_to_message, generation)
 
     async def GenerateStream(  # noqa: N802 (gRPC's name)
         self, request: generation_pb2.GenerateStreamRequest, context: Any

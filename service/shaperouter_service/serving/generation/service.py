@@ -1,8 +1,9 @@
 """Generation: turns a request into runs, and their events into those of the request."""
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 
+from shaperouter_service.errors import LogprobMemoryError
 from shaperouter_service.fleet import Fleet
 from shaperouter_service.generation.events import Delta, GenerationEvent, TokenizedInput
 from shaperouter_service.generation.request import GenerationRequest
@@ -11,11 +12,13 @@ from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.serving.call import Call
+from shaperouter_service.serving.fair_memory import FairMemory
 from shaperouter_service.serving.generation.completion import (
     completion_of,
     graph_uses,
     longest_timings,
 )
+from shaperouter_service.serving.generation.kept_logprobs import KeptLogprobs
 from shaperouter_service.serving.generation.messages import MessageWriter
 from shaperouter_service.serving.generation.preparation import PreparedRequest, prepare
 from shaperouter_service.serving.generation.sequences import RunEnd, SequenceWriter, run_events
@@ -38,6 +41,7 @@ class GenerationService:
         threads: TokenizerThreads,
         recorder: RequestRecorder,
         *,
+        memory: FairMemory,
         separates_clients: bool = False,
     ) -> None:
         """Serves requests by running them on a fleet.
@@ -48,6 +52,7 @@ class GenerationService:
             tokenizers: The tokenizer of each model; None if the checkpoint has none.
             threads: The threads that tokenize texts.
             recorder: Makes the records of requests.
+            memory: Memory of the log-probabilities of all answers that are not streamed.
             separates_clients: Whether workers reuse what they have read of a prompt only for
                 requests of the same client.
         """
@@ -57,6 +62,13 @@ class GenerationService:
         self._tokenizers = tokenizers
         self._threads = threads
         self._recorder = recorder
+        self._memory = memory
+
+    @contextlib.contextmanager
+    def keeping_logprobs(self, call: Call) -> Iterator[KeptLogprobs]:
+        """Counts the log-probabilities that a call keeps, inside the context."""
+        with self._memory.share(call.client, full=LogprobMemoryError) as share:
+            yield KeptLogprobs(share)
 
     async def generate(
         self,

@@ -24,6 +24,7 @@ from shaperouter_service.errors import (
     GraphFailedError,
     GraphRefusedError,
     InvalidRequestError,
+    LogprobMemoryError,
     MemoryLimitError,
     ModelLoadingError,
     ModelNotLoadedError,
@@ -164,6 +165,13 @@ ERRORS: list[tuple[ServiceError, int, str, float | None, list[str]]] = [
         "TENSOR_MEMORY_FULL",
         1.0,
         ["tensors", "limit 1000 bytes"],
+    ),
+    (
+        LogprobMemoryError(1000),
+        code_pb2.RESOURCE_EXHAUSTED,
+        "LOGPROB_MEMORY_FULL",
+        1.0,
+        ["log-probabilities", "limit 1000 bytes"],
     ),
     (
         ExhaustedError("memory"),

@@ -35,7 +35,9 @@ def begun(
     memory: FairMemory | None = None,
 ) -> Incoming:
     decoder = ClientDecoder(FairThread("test", limit=None, low_priority=False), "client")
-    share = Share(memory or FairMemory(10**9, full=RecordingMemoryError), "client")
+    share = Share(
+        memory or FairMemory(10**9, full=RecordingMemoryError), "client", RecordingMemoryError
+    )
     return Incoming(recording, audio, first, decoder, share)
 
 

@@ -47,7 +47,7 @@ def whole(
         partial(decode_audio, DeclaredAudio(), content),
         len(content),
         ClientDecoder(decoding, client),
-        Share(FairMemory(10**9, full=RecordingMemoryError), client),
+        Share(FairMemory(10**9, full=RecordingMemoryError), client, RecordingMemoryError),
     )
 
 
@@ -130,7 +130,9 @@ def test_a_short_recording_waits_for_no_long_one() -> None:
                     partial(endless, decoded),
                     0,
                     ClientDecoder(decoding, f"client {number % 2}"),
-                    Share(FairMemory(10**9, full=RecordingMemoryError), "client"),
+                    Share(
+                        FairMemory(10**9, full=RecordingMemoryError), "client", RecordingMemoryError
+                    ),
                 ).take(until=WINDOW, wait=False)
             )
             for number in range(20)
@@ -154,7 +156,7 @@ def test_nothing_is_decoded_for_a_caller_that_has_gone() -> None:
             partial(endless, decoded),
             0,
             ClientDecoder(decoding, "client"),
-            Share(FairMemory(10**9, full=RecordingMemoryError), "client"),
+            Share(FairMemory(10**9, full=RecordingMemoryError), "client", RecordingMemoryError),
         )
         task = asyncio.create_task(taken.take(until=WINDOW, wait=False))
         while len(decoded) < 3:

@@ -172,6 +172,21 @@ def test_hypotheses_that_the_grammar_does_not_allow_have_no_continuation(
     assert not constraint.allowed[1].any()
 
 
+def test_a_grammar_that_takes_too_long_for_each_token_ends_the_text(tokenizer: Tokenizer) -> None:
+    ambiguous = 'start: s\ns: s s s | s s | "a" | "aa" | "aaa"'
+    grammar = grammar_of("grammar", ambiguous, drops_first_space=False)
+    vocabulary = tokenizer.constrained_vocabulary(len(tokenizer._tokenizer))
+    constraint = vocabulary.constraint(grammar, [1], ())
+
+    def follow_many() -> None:
+        tokens = tokenizer.encode("a")
+        for length in range(1, 2000):
+            constraint.follow([tuple(tokens * length)])
+
+    with pytest.raises(ConstraintError, match="more than 5 ms of CPU time for each token"):
+        follow_many()
+
+
 def _refused(name: str, value: str | tuple[str, ...]) -> ConstraintError:
     with pytest.raises(ConstraintError) as refused:
         grammar_of(name, value, drops_first_space=False)

@@ -36,12 +36,10 @@ from shaperouter_service.serving.call import Call
 from shaperouter_service.serving.core import Core
 from shaperouter_service.serving.gate import Gate
 from shaperouter_service.serving.generation.completion import collected
+from shaperouter_service.serving.generation.kept_logprobs import KeptLogprobs
 from shaperouter_service.serving.merging import merged
 
 Events = AsyncGenerator[GenerationEvent, None]
-
-# The text of a token and its log-probability.
-_LOGPROB_BYTES = 32
 
 
 class Generations:
@@ -67,14 +65,9 @@ class Generations:
             pieces = self._pieces(asked, self._begin(asked, call), call)
             return await while_connected(request, event_stream(pieces))
         answer = self._begin(asked, call)
-        generations = await while_connected(request, self._whole(asked, answer, call))
-        logprobs = [
-            each
-            for generation in generations
-            for one in (generation.prompt_logprobs, *(s.logprobs for s in generation.sequences))
-            for each in one
-        ]
-        return await translated(_bytes(logprobs), lambda: JSONResponse(answer.whole(generations)))
+        with self._core.generation.keeping_logprobs(call) as kept:
+            generations = await while_connected(request, self._whole(asked, answer, call, kept))
+            return await translated(kept.size, lambda: JSONResponse(answer.whole(generations)))
 
     def _begin(self, asked: OpenAIRequest, call: Call) -> Answer:
         model, kind = asked.requests[0].model, "chatcmpl" if asked.is_chat else "cmpl"
@@ -112,13 +105,13 @@ class Generations:
         return self._gate.further(call, prompts - 1)
 
     async def _whole(
-        self, asked: OpenAIRequest, answer: Answer, call: Call
+        self, asked: OpenAIRequest, answer: Answer, call: Call, kept: KeptLogprobs
     ) -> Sequence[Generation]:
         """Generates all sequences."""
 
         async def one(events: Events) -> Generation:
             async with contextlib.aclosing(events):
-                return await collected(events)
+                return await collected(events, kept)
 
         with asked.fields.callers_words(), self._admitted(asked, call):
             try:
@@ -147,12 +140,17 @@ class Generations:
             so_far.add_input(given)
             answer.read(prompt, given)
 
-        with asked.fields.callers_words(), self._admitted(asked, call):
+        with (
+            asked.fields.callers_words(),
+            self._admitted(asked, call),
+            self._core.generation.keeping_logprobs(call) as kept,
+        ):
             every = self._events(asked, call, read)
             async with contextlib.aclosing(merged(every)) as events:
                 async for prompt, event in events:
                     match event:
                         case PromptLogprobs(logprobs):
+                            kept.add(logprobs)
                             prompt_logprobs[prompt] += logprobs
                         case Delta():
                             index = prompt * per_prompt + event.sequence
@@ -165,7 +163,7 @@ class Generations:
                             if is_first and asked.scores_prompt:
                                 known = prompt_logprobs[prompt]
                                 piece = await translated(
-                                    _bytes(known), answer.prompt, prompt, index, event, known
+                                    kept.size, answer.prompt, prompt, index, event, known
                                 )
                                 yield with_usage(piece)
                                 continue
@@ -180,8 +178,3 @@ class Generations:
                             yield None
         if asked.includes_usage:
             yield answer.total()
-
-
-def _bytes(logprobs: Sequence[TokenLogprobs]) -> int:
-    """About how many bytes log-probabilities take in an answer."""
-    return _LOGPROB_BYTES * sum(1 + len(each.top) for each in logprobs)
