@@ -169,7 +169,10 @@ def _functions() -> dict[str, TestFunction]:
         "scalar": TestFunction(
             call=lambda x, factor: {"y": x * factor},
             inputs={"x": ([None, 2], FLOAT), "factor": ([], FLOAT)},
-            exact=["batch"],
+        ),
+        "weighted": TestFunction(
+            call=lambda x, weights: {"y": tf.reduce_sum(x * weights, 1)},
+            inputs={"x": ([None, None], FLOAT), "weights": ([1, None], FLOAT)},
         ),
         # Only large values count the padding: no trial finds this.
         "rare": TestFunction(

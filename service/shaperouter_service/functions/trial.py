@@ -200,14 +200,15 @@ class _Trial:
     def _try_together(self) -> None:
         """Joins calls of different sizes, padded along all axes that can be padded."""
         smaller = self.sizes
-        for index, one in enumerate(self.ladders.axes):
+        for index, (axis, one) in enumerate(zip(self.spec.axes, self.ladders.axes, strict=True)):
             size = smaller.axes[index]
-            if one.ladder is not None and size > 1:
+            # Calls whose inputs without rows differ in size are never joined.
+            if one.ladder is not None and size > 1 and self._common_inputs.isdisjoint(axis.inputs):
                 smaller = self._with(smaller, index, size - 1)
         sizes = replace(self._all_padded(self.sizes), rows=2 * ROWS + 1)
         for _ in range(DRAWS):
-            parts = [self._part(self.sizes), self._part(smaller)]
-            if problem := self._problem(parts, sizes):
+            first = self._part(self.sizes)
+            if problem := self._problem([first, self._beside(first, smaller)], sizes):
                 self.fail_all(f"calls of different sizes cannot be joined: {problem}")
                 return
 
@@ -226,8 +227,8 @@ class _Trial:
     def _joined_calls(self) -> Iterator[tuple[list[Part], Sizes]]:
         """Calls of one row and of several, in both orders, beside padding."""
         for draw in range(DRAWS):
-            one = self._part(replace(self.sizes, rows=1))
             more = self._part(self.sizes, scale=10.0**draw)
+            one = self._beside(more, replace(self.sizes, rows=1))
             yield [one], replace(self.sizes, rows=2)
             yield [one, more], replace(self.sizes, rows=ROWS + 2)
             yield [more, one], replace(self.sizes, rows=ROWS + 1)
@@ -269,6 +270,18 @@ class _Trial:
     def _part(self, sizes: Sizes, scale: float = 1.0) -> Part:
         inputs = self._inputs(sizes, scale)
         return Part(inputs=inputs, sizes=sizes, first=0, rows=sizes.rows)
+
+    def _beside(self, other: Part, sizes: Sizes) -> Part:
+        """A part that may be joined with another one: their inputs without rows are equal."""
+        part = self._part(sizes)
+        common = {name: other.inputs[name] for name in self._common_inputs}
+        return replace(part, inputs={**part.inputs, **common})
+
+    @property
+    def _common_inputs(self) -> set[str]:
+        """Names of the inputs without rows."""
+        batched = self.spec.batch.inputs if self.spec.batch else {}
+        return {each.name for each in self.spec.inputs} - batched.keys()
 
     def _outputs(self, inputs: Any) -> Arrays:
         try:
