@@ -523,7 +523,7 @@ class Engine:
             warm = self.warm
             if warm and self._start.times.warm_seconds is None:
                 notify = self._on_warm
-            covered = all(self._graphs.graph(signature).has_ended for signature in self._covers)
+            covered = all(self._graphs.known(signature).has_ended for signature in self._covers)
             self._start.record_graphs(covered=covered, warm=warm)
             self._warm_up.log_progress()
             if self._graphs.budget.mode is CompileMode.FROZEN and warm:

@@ -219,9 +219,10 @@ engine_options = options_of(
         metavar="NAME=DIRECTORY|HUB_ID[@REVISION]",
         help="Draft model of the model NAME: a much smaller checkpoint with the same tokenizer, "
         "which proposes tokens that a decode step checks at once. With --speculate ngram, it "
-        "proposes where the newest tokens have not occurred before. Answers, limits and needs are "
-        "those of --speculate. Can be repeated for other models; in the environment, separate "
-        "values with spaces.",
+        "proposes where the newest tokens have not occurred before. As with --speculate, answers "
+        "stay the same, and it needs the native kernels, a model without an encoder and requests "
+        "without beam search and structured output. Can be repeated for other models; in the "
+        "environment, separate values with spaces.",
     ),
     _lengths(
         "--prefill-lengths",
