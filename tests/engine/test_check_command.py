@@ -101,7 +101,7 @@ def test_functions_and_encoders_that_do_not_fit_are_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     doubled = TestFunction(call=lambda x: {"y": 2 * x}, inputs={"x": ([None], tf.float32)})
-    monkeypatch.setattr("shaperouter_service.worker.memory_need.available_memory", lambda: 0)
+    monkeypatch.setattr("shaperouter_service.worker.memory_need.device_memory_left", lambda: 0)
     result = check(
         f"--model=function={doubled.save(tmp_path / 'function')}",
         f"--model=encoder={GOLDENS / 'bert-embedder'}",

@@ -122,7 +122,7 @@ def answering_once(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_a_worker_does_not_start_to_read_a_model_that_does_not_fit(
     monkeypatch: pytest.MonkeyPatch, answering_once: Path
 ) -> None:
-    monkeypatch.setattr(memory_need, "available_memory", lambda: WORKER_BYTES)
+    monkeypatch.setattr(memory_need, "device_memory_left", lambda: WORKER_BYTES)
     for load in ("load_function", "load_encoder"):
         monkeypatch.setattr(models, load, lambda *_, **__: pytest.fail("it is read"))
     with pytest.raises(StartupError, match=r"model m: needs about .* for weights"):
@@ -133,7 +133,7 @@ def test_a_model_that_does_not_fit_beside_those_that_serve_is_refused(
     monkeypatch: pytest.MonkeyPatch, answering_once: Path
 ) -> None:
     engine = CallBench({"first": GOLDENS / "bert-embedder"}).engine
-    monkeypatch.setattr(memory_need, "available_memory", lambda: 0)
+    monkeypatch.setattr(memory_need, "device_memory_left", lambda: 0)
     with pytest.raises(StartupError, match=r"model m: needs about .* for weights"):
         engine.load("m", answering_once, model_digest(answering_once))
 
@@ -144,7 +144,7 @@ def test_memory_that_models_take_while_they_are_loaded_is_not_needed_again(
 ) -> None:
     left = iter([2 * WORKER_BYTES])
     # Later, weights that were read have taken the rest.
-    monkeypatch.setattr(memory_need, "available_memory", lambda: next(left, 0))
+    monkeypatch.setattr(memory_need, "device_memory_left", lambda: next(left, 0))
     function = FUNCTIONS["dense"].save(tmp_path / "dense")
     paths = {"function": function, "decoder": DECODER, "encoder": GOLDENS / "bert-embedder"}
     CallBench(paths, kernels=kernels)
@@ -161,7 +161,7 @@ def test_memory_that_weights_hold_already_is_not_needed_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = MemoryNeed(weights=10**9, position=1, positions=512, max_length=512, slots=1)
-    monkeypatch.setattr(memory_need, "available_memory", lambda: WORKER_BYTES + 10**8)
+    monkeypatch.setattr(memory_need, "device_memory_left", lambda: WORKER_BYTES + 10**8)
 
     def check(held: int) -> MemoryCheck:
         memory: Any = SimpleNamespace(populated=held)

@@ -1,6 +1,8 @@
-// A stand-in for NVIDIA's driver, libcuda.so.1, for the test of the GPU's clock: it keeps what it is
-// told, and "runs" the kernel by writing a time that grows with each launch.
+// A stand-in for NVIDIA's driver, libcuda.so.1, for tests. It has one GPU with 3 GB of memory, keeps
+// what it is told about the kernel of the clock, and "runs" that by writing a time that grows with
+// each launch.
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -11,9 +13,28 @@ int stand_in_loads = 0, stand_in_launches = 0, stand_in_contexts = 0;
 bool stand_in_refuses = false;
 
 namespace {
+constexpr int kDevice = 7;
+bool is_initialized = false;
 int kernel, module_of_kernel;
 void* current = nullptr;
 }  // namespace
+
+EXPORT int cuInit(unsigned flags) {
+  is_initialized = flags == 0 && !stand_in_refuses;
+  return is_initialized ? 0 : 100;  // CUDA_ERROR_NO_DEVICE
+}
+
+EXPORT int cuDeviceGet(int* device, int ordinal) {
+  if (!is_initialized || ordinal != 0) return 101;  // CUDA_ERROR_INVALID_DEVICE
+  *device = kDevice;
+  return 0;
+}
+
+EXPORT int cuDeviceTotalMem_v2(size_t* bytes, int device) {
+  if (device != kDevice) return 101;
+  *bytes = 3'000'000'000;
+  return 0;
+}
 
 // A stream is its own context's address plus one.
 EXPORT int cuStreamGetCtx(void* stream, void** context) {

@@ -48,6 +48,7 @@ def check(
     """
     common.configure_logs()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
     try:
         from shaperouter_service.roles.check import Setup, Verdict, check_setup

@@ -81,6 +81,9 @@ def worker(
     )
     # Otherwise TensorFlow logs pages of notes on the hardware.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    # Otherwise TensorFlow takes nearly all of a GPU's memory at once, and nobody can see what is
+    # needed.
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     # oneDNN speeds up only what XLA does not compile, which is copies here, and logs a line at any
     # level.
     os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")

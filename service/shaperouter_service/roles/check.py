@@ -186,7 +186,8 @@ def check_setup(setup: Setup) -> list[Finding]:
             if setup.warm:
                 message += f", {len(setup.warm)} are declared with --warm"
             findings.add(Verdict.OK, "graphs", message)
-    _check_memory(findings, weight_bytes * setup.workers)
+    if DeviceKind.present() is DeviceKind.CPU:
+        _check_memory(findings, weight_bytes * setup.workers)
     return findings.items
 
 
@@ -258,8 +259,7 @@ def _check_model(
         StartupError: The model cannot be served.
     """
     (source,) = parse_models([spec])
-    on_cpu = DeviceKind.present() is DeviceKind.CPU
-    if on_cpu and (call := call_need(source.directory, dtype, packed=packed)) is not None:
+    if (call := call_need(source.directory, dtype, packed=packed)) is not None:
         memory.require(source.name, call)
     if is_function(source.directory):
         check_no_draft(source.name, setup.drafts, "function")
@@ -298,18 +298,17 @@ def _check_model(
     if source.name in setup.drafts:
         draft = setup.drafts[source.name]
         of_draft = check_draft(source.name, checkpoint, family, draft, packed=packed)
-    if on_cpu:
-        cache_dtype = resolve_cache_dtype(setup.kv_cache_dtype, dtype, packed=packed)
-        need = MemoryNeed.of(
-            checkpoint,
-            family,
-            dtype=dtype,
-            packed=packed,
-            number_bytes=cache_dtype.size,
-            slots=setup.slots,
-            draft=of_draft,
-        )
-        memory.require(source.name, need)
+    cache_dtype = resolve_cache_dtype(setup.kv_cache_dtype, dtype, packed=packed)
+    need = MemoryNeed.of(
+        checkpoint,
+        family,
+        dtype=dtype,
+        packed=packed,
+        number_bytes=cache_dtype.size,
+        slots=setup.slots,
+        draft=of_draft,
+    )
+    memory.require(source.name, need)
     return _check_checkpoint(
         findings,
         source,

@@ -13,9 +13,9 @@ from shaperouter_service.errors import StartupError
 from shaperouter_service.models import DType, Family
 from shaperouter_service.models.encoders import is_encoder, read_encoder
 from shaperouter_service.models.loading import weight_bytes
-from shaperouter_service.system.available_memory import available_memory
 from shaperouter_service.system.populated_memory import PopulatedMemory
 from shaperouter_service.system.sizes import format_size
+from shaperouter_service.worker.device_memory import device_memory_left
 
 # Memory of a worker besides weights and caches: TensorFlow, and the first graphs.
 WORKER_BYTES = 10**9
@@ -171,7 +171,7 @@ def require_memory(
     prefix_growth: int = 0,
     cache_growth: int | None = None,
 ) -> None:
-    """Checks that models fit into the memory of this machine or container.
+    """Checks that models fit into the memory of this machine, container or GPU.
 
     Args:
         needs: The need of each model, by name; the last one is new.
@@ -228,7 +228,7 @@ class MemoryCheck:
         """
         self.needs: dict[str, Need] = {}
         held = sum(memory.populated for memory in populated.values())
-        self._available = available_memory() + held
+        self._available = device_memory_left() + held
         self._prefix_growth, self._cache_growth = prefix_growth, cache_growth
 
     def require(self, name: str, need: Need) -> None:

@@ -18,7 +18,6 @@ from shaperouter_service.decoding import enter_thread, prepare_caches
 from shaperouter_service.functions.loading import check_compiles, load_function
 from shaperouter_service.graphs import cache_key, call_cache_key
 from shaperouter_service.models import (
-    DeviceKind,
     Model,
     load_model,
     read_family,
@@ -173,14 +172,13 @@ def _load_models(
 
         reading.append(reader.submit(prepared))
 
-    on_cpu = DeviceKind.present() is DeviceKind.CPU
     digests = DigestCache(compile_cache)
     packed = kernels is not None
     dtype = resolve_dtype(config.dtype, packed=packed)
     cache_dtype = resolve_cache_dtype(config.kv_cache_dtype, dtype, packed=packed)
     for name, directory in directories.items():
         log.info("loading model", model=name, directory=str(directory))
-        if on_cpu and (of_call := call_need(directory, dtype, packed=packed)) is not None:
+        if (of_call := call_need(directory, dtype, packed=packed)) is not None:
             memory.require(name, of_call)
         called = _load_call_model(
             name,
@@ -204,17 +202,16 @@ def _load_models(
         of_draft = None
         if draft is not None:
             of_draft = check_draft(name, checkpoint, family, draft, packed=packed)
-        if on_cpu:
-            need = MemoryNeed.of(
-                checkpoint,
-                family,
-                dtype=dtype,
-                packed=packed,
-                number_bytes=cache_dtype.size,
-                slots=config.slots,
-                draft=of_draft,
-            )
-            memory.require(name, need)
+        need = MemoryNeed.of(
+            checkpoint,
+            family,
+            dtype=dtype,
+            packed=packed,
+            number_bytes=cache_dtype.size,
+            slots=config.slots,
+            draft=of_draft,
+        )
+        memory.require(name, need)
         model = load_model(
             name,
             directory,

@@ -287,7 +287,6 @@ def has_gpus(manifests: Sequence[Manifest]) -> bool:
     return all(
         each.container["resources"]["limits"].get("nvidia.com/gpu") == 1
         and "worker-gpu:" in each.container["image"]
-        and each.environment.get("TF_FORCE_GPU_ALLOW_GROWTH") == "true"
         for each in computing(manifests)
     )
 
