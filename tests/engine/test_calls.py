@@ -17,6 +17,7 @@ from harness.functions import FLOAT, FUNCTIONS, TestFunction
 from harness.waiting import TIMEOUT, wait_until
 from shaperouter_service.compile_cache import CompileCache
 from shaperouter_service.errors import (
+    CallFailedError,
     ExhaustedError,
     InvalidRequestError,
     QueueFullError,
@@ -25,6 +26,7 @@ from shaperouter_service.errors import (
 from shaperouter_service.functions import CallProgram
 from shaperouter_service.functions.agreement import disagreement
 from shaperouter_service.functions.function import Function
+from shaperouter_service.functions.program import to_array
 from shaperouter_service.graphs import GraphState
 from shaperouter_service.inference.calls import WorkerCall, WorkerResult
 from shaperouter_service.routing.signatures import Signature
@@ -56,7 +58,7 @@ def direct(bench: CallBench, model: str, inputs: Mapping[str, Any]) -> dict[str,
     """The answer of the function itself, called with nothing else."""
     function = bench.scheduler(model).model
     assert isinstance(function, Function)
-    return {name: output.numpy() for name, output in function.function.call(inputs).items()}
+    return {name: to_array(output) for name, output in function.function.call(inputs).items()}
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "rare"])
@@ -171,6 +173,23 @@ def test_only_calls_with_the_same_inputs_without_rows_are_joined(bench: CallBenc
     assert [call.wait().outputs["y"][0, 0] for call in calls] == [1, 2, 1]
     # The first and the third together.
     assert sum(graph.device_seconds.counts) == before + 1
+
+
+def test_a_call_whose_parts_have_different_sizes_fails_alone(tmp_path: Path) -> None:
+    """The sizes depend on values that no trial draws."""
+    function = TestFunction(
+        call=lambda x: {"y": tf.boolean_mask(x, tf.reduce_max(x, 0) < 1e6, axis=1)},
+        inputs={"x": ([None, None], FLOAT)},
+        settings="jit = false\n",
+    )
+    bench = CallBench({"above": function.save(tmp_path / "above")})
+    x = np.zeros((9, 16), np.float32)
+    x[8, 0] = 1e7
+    with pytest.raises(CallFailedError, match="y has other sizes in other rows"):
+        bench.submit("above", {"x": x}).wait()
+    assert bench.submit("above", {"x": x[:8]}).wait().outputs["y"].shape == (8, 16)
+    bench.stop_compiling()
+    assert not bench.defects
 
 
 def test_a_suspect_that_is_computed_in_parts_begins_once(bench: CallBench) -> None:

@@ -112,6 +112,13 @@ def test_a_function_that_takes_only_some_values_is_served_exactly(tmp_path: Path
         ("[axes.length]\ninputs = { x = 2 }", "axes.length.inputs.x: dimension 2 always has the"),
         ("[axes.length]\ninputs = { x = 3 }", "axes.length.inputs.x must be below 3"),
         ("[axes.length]\npad = { z = 1 }", "axes.length.pad.z: the signature has no such tensor"),
+        *(
+            (
+                f"[axes.axis1]\npad = {{ x = {value} }}",
+                "axes.axis1.pad.x must be a value of type FP32, got ",
+            )
+            for value in ('"zero"', "true", "[]")
+        ),
         ("[axes.length]\nladder = [1]", "axes.length: no input has a dimension of unknown size"),
         ("[axes.batch]\nladder = [2, 1]", "axes.batch.ladder: rungs must be positive"),
         ("[axes.batch]\nladder = 3", "axes.batch.ladder must be of type list, got 3"),
@@ -124,6 +131,14 @@ def test_a_function_that_takes_only_some_values_is_served_exactly(tmp_path: Path
 def test_settings_that_do_not_fit_are_refused(tmp_path: Path, settings: str, message: str) -> None:
     path = save(tmp_path, double, {"x": ([None, None, 2], FLOAT)}, settings)
     with pytest.raises(StartupError, match=message.replace("[", r"\[")):
+        load_function("double", path)
+
+
+@pytest.mark.parametrize("value", ["-1", "256", "0.5", "true"])
+def test_a_pad_that_the_data_type_does_not_have_is_refused(tmp_path: Path, value: str) -> None:
+    inputs = {"x": ([None, None], tf.uint8)}
+    path = save(tmp_path, double, inputs, f"[axes.axis1]\npad = {{ x = {value} }}")
+    with pytest.raises(StartupError, match="must be a value of type UINT8, got"):
         load_function("double", path)
 
 
@@ -347,6 +362,14 @@ def test_a_lambda_layer_is_refused(tmp_path: Path) -> None:
     keras.Sequential(layers).save(path)
     with pytest.raises(StartupError, match=r"Keras cannot load the model: .*Lambda"):
         load_function("code", path)
+
+
+def test_a_keras_file_with_nested_outputs_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "nested.keras"
+    inputs = keras.Input((3,))
+    keras.Model(inputs, {"scores": {"low": inputs, "high": 2 * inputs}}).save(path)
+    with pytest.raises(StartupError, match=r"outputs are nested; export such a model as a SavedM"):
+        load_function("nested", path)
 
 
 def test_a_damaged_keras_file_is_refused(tmp_path: Path) -> None:

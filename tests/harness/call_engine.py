@@ -121,7 +121,9 @@ def random_inputs(spec: CallSpec, rng: random.Random) -> dict[str, Any]:
     inputs = {}
     for each in spec.inputs:
         shape, dtype = input_shape(each, spec, sizes), each.dtype.numpy
-        if dtype.kind in "bi":
+        if dtype.kind == "O":
+            values = numbers.choice(np.array([b"a", b"b,c,d", b"e@f.org"], dtype=object), shape)
+        elif dtype.kind in "bi":
             values = numbers.integers(0, 2, shape)
             if shape:
                 values[..., 0] = 1

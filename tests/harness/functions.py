@@ -135,6 +135,62 @@ def _functions() -> dict[str, TestFunction]:
             inputs={"x": ([None, 6], FLOAT)},
             variables={"mean": mean, "scale": scale},
         ),
+        # Padding by zeros changes it only where all values are negative.
+        "signed_maximum": TestFunction(
+            call=lambda x: {"y": tf.reduce_max(x, 1)},
+            inputs={"x": ([None, None], FLOAT)},
+            exact=["axis1"],
+        ),
+        "signed_integers": TestFunction(
+            call=lambda x: {"y": tf.reduce_max(x, 1)},
+            inputs={"x": ([None, None, 3], INT)},
+            exact=["axis1"],
+        ),
+        # They take another path at other sizes than those in the middle.
+        "last_steps": TestFunction(
+            call=lambda x: {"y": tf.reduce_sum(x[:, -8:], 1)},
+            inputs={"x": ([None, None], FLOAT)},
+            exact=["axis1"],
+        ),
+        "first_steps": TestFunction(
+            call=lambda x: {"y": x[:, :4]},
+            inputs={"x": ([None, None], FLOAT)},
+            exact=["axis1"],
+        ),
+        # All calls of a batch would get it.
+        "outlier": TestFunction(
+            call=lambda x: {"y": x + 1.0, "outlier": tf.reduce_max(tf.where(x > 1e5, x, 0.0))},
+            inputs={"x": ([None, 2], FLOAT)},
+            exact=["batch"],
+        ),
+        "matches": TestFunction(
+            call=lambda text: {
+                "mails": tf.boolean_mask(text, tf.strings.regex_full_match(text, ".*@.*"))
+            },
+            inputs={"text": ([None], tf.string)},
+            settings="jit = false\n",
+            exact=["batch"],
+        ),
+        # As many columns as the longest row of all calls.
+        "words": TestFunction(
+            call=lambda text: {"words": tf.strings.split(text, ",").to_tensor()},
+            inputs={"text": ([None], tf.string)},
+            settings="jit = false\n",
+            exact=["batch"],
+        ),
+        "named": TestFunction(
+            call=lambda x: {
+                "y": x * 2.0,
+                "version": tf.constant("v1"),
+                "classes": tf.constant(["a", "b"]),
+            },
+            inputs={"x": ([None, 2], FLOAT)},
+            settings="jit = false\n",
+        ),
+        "brain_float": TestFunction(
+            call=lambda x, factor: {"y": x * factor},
+            inputs={"x": ([None, 2], tf.bfloat16), "factor": ([], tf.bfloat16)},
+        ),
         # Batch normalisation as in training: each row depends on the others.
         "batch_norm_training": TestFunction(
             call=lambda x: {

@@ -1,7 +1,10 @@
 """The axes of a function: which sizes differ between calls, and in which dimensions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from shaperouter_service.functions.settings import AxisSettings, FunctionSettings
 from shaperouter_service.routing.call_ladders import BATCH, AxisLadder, CallLadders
@@ -55,7 +58,14 @@ def guess_axes(
             raise settings.error(f"axes.{name}.inputs lacks dimensions of unknown size: {extra}")
         if dimensions:
             found[name] = Axis(
-                name=name, inputs=dimensions, outputs=dict(chosen.outputs), pad=dict(chosen.pad)
+                name=name,
+                inputs=dimensions,
+                outputs=dict(chosen.outputs),
+                pad={
+                    tensor.name: _pad_value(settings, f"axes.{name}.pad", tensor, chosen.pad)
+                    for tensor in inputs
+                    if tensor.name in chosen.pad
+                },
             )
         elif name in settings.axes:
             raise settings.error(f"axes.{name}: no input has a dimension of unknown size for it")
@@ -71,6 +81,27 @@ def guess_axes(
                 for axis in axes
             ),
         ),
+    )
+
+
+def _pad_value(
+    settings: FunctionSettings, key: str, tensor: TensorSpec, pad: Mapping[str, Any]
+) -> Any:
+    """A value that pads a tensor, of its data type."""
+    value, kind = pad[tensor.name], tensor.dtype.numpy.kind
+    if kind == "O" and isinstance(value, str):
+        return value.encode()
+    if kind == "b" and isinstance(value, bool):
+        return value
+    if kind in "iu" and type(value) is int:
+        limits = np.iinfo(tensor.dtype.numpy)
+        if limits.min <= value <= limits.max:
+            return value
+    # Kinds of floats: bfloat16 is of another one than NumPy's own.
+    if kind not in "Obiu" and type(value) in {int, float}:
+        return value
+    raise settings.error(
+        f"{key}.{tensor.name} must be a value of type {tensor.dtype}, got {value!r}"
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from shaperouter_service.tensors.checking import Sizes
+from shaperouter_service.tensors.dtypes import DType
 from shaperouter_service.tensors.specs import Axis, CallSpec, TensorSpec
 
 Arrays: TypeAlias = "Mapping[str, np.ndarray[Any, Any]]"
@@ -39,10 +40,8 @@ def common_inputs(inputs: Arrays, spec: CallSpec) -> bytes:
             continue
         array = inputs[each.name]
         digest.update(f"{each.name} {array.shape}".encode())
-        if each.dtype == "BYTES":
-            digest.update(repr(array.tolist()).encode())
-        else:
-            digest.update(np.ascontiguousarray(array).data)
+        is_text = each.dtype is DType.BYTES
+        digest.update(repr(array.tolist()).encode() if is_text else array.tobytes())
     return digest.digest()
 
 
@@ -68,7 +67,8 @@ def cut(outputs: Arrays, spec: CallSpec, part: Part, row: int) -> "dict[str, np.
     """
     found = {}
     for name, output in outputs.items():
-        index = [slice(None)] * output.ndim
+        # Without the ellipsis, an array without dimensions would become its element.
+        index: list[Any] = [*[slice(None)] * output.ndim, ...]
         if spec.batch is not None and name in spec.batch.outputs:
             index[spec.batch.outputs[name]] = slice(row, row + part.rows)
         for axis, size in zip(spec.axes, part.sizes.axes, strict=True):
@@ -78,17 +78,29 @@ def cut(outputs: Arrays, spec: CallSpec, part: Part, row: int) -> "dict[str, np.
     return found
 
 
+class PartsDifferError(Exception):
+    """The results of the parts of a call have different sizes; the message says which."""
+
+
 def merge(results: Sequence[Arrays], spec: CallSpec) -> Arrays:
-    """Merges the results of the parts of a call, in the order of their rows."""
+    """Merges the results of the parts of a call, in the order of their rows.
+
+    Raises:
+        PartsDifferError: They do not fit together, because the size of an output depends on values.
+    """
     if len(results) == 1 or spec.batch is None:
         return results[0]
     axes = spec.batch.outputs
-    return {
-        name: np.concatenate([result[name] for result in results], axis=axes[name])
-        if name in axes
-        else results[0][name]
-        for name in results[0]
-    }
+    merged = {}
+    for name, first in results[0].items():
+        # An output without rows depends on nothing that has rows, so all parts have the same.
+        merged[name] = first
+        if name in axes:
+            try:
+                merged[name] = np.concatenate([each[name] for each in results], axis=axes[name])
+            except ValueError as error:
+                raise PartsDifferError(f"{name} has other sizes in other rows: {error}") from error
+    return merged
 
 
 def elements(sizes: Sizes) -> int:

@@ -48,7 +48,7 @@ def load_keras(path: Path) -> LoadedFunction:
         tensor_spec(path, each.name, tf.as_dtype(each.dtype), tf.TensorShape(each.shape))
         for each in model.inputs
     ]
-    names = _output_names(model)
+    names = _output_names(path, model)
     outputs = [
         tensor_spec(path, name, tf.as_dtype(each.dtype), tf.TensorShape(each.shape))
         for name, each in zip(names, model.outputs, strict=True)
@@ -88,10 +88,18 @@ def _import_keras() -> Any:
     return keras
 
 
-def _output_names(model: Any) -> list[str]:
-    """Names of the outputs: their keys if they are a dict, else those of their layers."""
+def _output_names(path: Path, model: Any) -> list[str]:
+    """Names of the outputs: their keys if they are a dict, else those of their layers.
+
+    Raises:
+        StartupError: They are nested.
+    """
     structure = model.output
     if isinstance(structure, dict):
+        if any(isinstance(each, dict | list | tuple) for each in structure.values()):
+            raise StartupError(
+                f"{path}: its outputs are nested; export such a model as a SavedModel"
+            )
         return sorted(structure)
     names = list(model.output_names)
     if len(set(names)) == len(names):

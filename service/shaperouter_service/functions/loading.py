@@ -10,6 +10,7 @@ from shaperouter_service.checkpoints.functions import KERAS_SUFFIX
 from shaperouter_service.compile_cache import Part, Section
 from shaperouter_service.errors import StartupError
 from shaperouter_service.functions.axes import GuessedAxes, guess_axes
+from shaperouter_service.functions.dependence import dependences
 from shaperouter_service.functions.function import CapturedWeights, Function, LoadedFunction
 from shaperouter_service.functions.keras_files import load_keras
 from shaperouter_service.functions.operations import stateful
@@ -38,7 +39,13 @@ def load_function(name: str, path: Path) -> tuple[Function, Sizes]:
     """
     settings, loaded, guessed = _read(path)
     state = stateful(loaded.operations)
-    tried = try_axes(loaded.call, guessed, state=state)
+    tried = try_axes(
+        loaded.call,
+        guessed,
+        depends=dependences(loaded),
+        sizes_follow_shapes=settings.jit and not state,
+        state=state,
+    )
     for axis, reason in tried.exact.items():
         log.warning(
             "axis served exactly: each size has a graph", model=name, axis=axis, reason=reason

@@ -84,7 +84,7 @@ class CallProgram:
             *results, nanoseconds = results
             self.device_seconds = int(nanoseconds.numpy()) / 1e9
         return {
-            each.name: result.numpy() for each, result in zip(spec.outputs, results, strict=True)
+            each.name: to_array(result) for each, result in zip(spec.outputs, results, strict=True)
         }
 
     def idle_inputs(self) -> "dict[str, np.ndarray[Any, Any]]":
@@ -204,6 +204,12 @@ class PlainCallProgram(CallProgram):
         """Traces and loads the program."""
         function = self._function(self._trace, compiled=False)
         self._hold(function.get_concrete_function(*self._input_specs))
+
+
+def to_array(tensor: tf.Tensor) -> "np.ndarray[Any, Any]":
+    """The array of a tensor. TensorFlow gives a text without dimensions as bytes."""
+    value: np.ndarray[Any, Any] | bytes = tensor.numpy()
+    return np.array(value, dtype=object) if isinstance(value, bytes) else value
 
 
 def tf_dtype(spec: TensorSpec) -> tf.DType:

@@ -1,15 +1,16 @@
 """The trial of a function: which of its axes can be padded, and whether calls can be joined.
 
 Random inputs of several shapes, padded and not, alone and beside others, must give the same answer.
-An axis that fails is served exactly, with a graph for each size. The trial also finds which
-dimensions of the outputs have the size of an axis.
+They have both signs, or only one of them: padding by zeros hides among values of both. An axis that
+fails is served exactly, with a graph for each size. The trial also finds which dimensions of the
+outputs have the size of an axis.
 
 It calls the function as it was saved, uncompiled, which takes any shape without a compilation. A
 trial is not a proof: `worker.padding_checks` repeats some of the calls that are served.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -19,14 +20,19 @@ from shaperouter_service.functions.agreement import disagreement
 from shaperouter_service.functions.axes import GuessedAxes
 from shaperouter_service.functions.function import Call
 from shaperouter_service.functions.joining import Part, cut, join
+from shaperouter_service.functions.program import to_array
 from shaperouter_service.routing.call_ladders import CallLadders
 from shaperouter_service.tensors.checking import Sizes
 from shaperouter_service.tensors.specs import Axis, CallSpec, TensorSpec
 
 Arrays: TypeAlias = "dict[str, np.ndarray[Any, Any]]"
 
-# Random inputs for each question.
-DRAWS = 4
+# Random inputs for each question, by their signs: 0 for both, -1 and 1 for only one of them.
+SIGNS = (0, -1, 1, 0)
+
+# The smallest sizes, at which a function may take another path, and the largest one that is tried:
+# a call at a larger one may take too long and too much memory.
+SMALLEST, LARGEST = (1, 2, 3), 1024
 
 # Rows of calls that are tried, and sizes along other axes: different ones, so that an output shows
 # which axis a dimension follows. Functions may need larger sizes: they are then multiplied.
@@ -34,6 +40,22 @@ ROWS, SIZES, FACTORS = 3, (5, 7, 11, 13), (1, 3, 8, 32)
 
 # Upper limits of random integers, tried in turn. Integers may be ids of a small vocabulary.
 LARGEST_IDS = (5, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Question:
+    """Whether calls that are computed together have the answers that they have alone.
+
+    Attributes:
+        parts: The calls.
+        sizes: The sizes that they are padded to.
+        may_fail: Whether the function may refuse the calls alone, which says nothing: their values
+            or sizes need not be ones that it takes.
+    """
+
+    parts: Sequence[Part]
+    sizes: Sizes
+    may_fail: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,15 +75,25 @@ class TriedAxes:
     exact: dict[str, str]
 
 
-def try_axes(call: Call, guessed: GuessedAxes, *, state: Sequence[str] = ()) -> TriedAxes:
+def try_axes(
+    call: Call,
+    guessed: GuessedAxes,
+    *,
+    depends: Mapping[str, Collection[str]],
+    sizes_follow_shapes: bool,
+    state: Sequence[str] = (),
+) -> TriedAxes:
     """Tries all axes of a function.
 
     Args:
         call: Calls the function.
         guessed: Its axes.
+        depends: The inputs that each output may depend on; see `dependences`.
+        sizes_follow_shapes: Whether the sizes of outputs depend on the sizes of inputs only, as
+            those of a compiled function do, and not on values.
         state: Operations that give the function state; it is then not called.
     """
-    trial = _Trial(call, guessed)
+    trial = _Trial(call, guessed, depends=depends, sizes_follow_shapes=sizes_follow_shapes)
     if state:
         trial.fail_all(f"the function has state ({', '.join(state)})")
     else:
@@ -79,8 +111,16 @@ class _CallError(Exception):
 class _Trial:
     """One trial, and what it has found so far."""
 
-    def __init__(self, call: Call, guessed: GuessedAxes) -> None:
+    def __init__(
+        self,
+        call: Call,
+        guessed: GuessedAxes,
+        *,
+        depends: Mapping[str, Collection[str]],
+        sizes_follow_shapes: bool,
+    ) -> None:
         self._call = call
+        self._depends, self._sizes_follow_shapes = depends, sizes_follow_shapes
         self._rng = np.random.default_rng(0)
         self._largest_id = LARGEST_IDS[0]
         self.spec, self.ladders = guessed.spec, guessed.ladders
@@ -100,6 +140,7 @@ class _Trial:
             return
         for index, axis in enumerate(self._all_axes):
             self._find_outputs(index, axis)
+        self._find_shared_outputs()
         for index, axis in enumerate(self.spec.axes):
             if self.ladders.axes[index].ladder is not None:
                 self._try(axis, self._padded_calls(index))
@@ -179,6 +220,26 @@ class _Trial:
             axes = (with_outputs if each is axis else each for each in self.spec.axes)
             self.spec = replace(self.spec, axes=tuple(axes))
 
+    def _find_shared_outputs(self) -> None:
+        """Serves the batch exactly if calls that are joined would share an output.
+
+        All of them would get it whole, and no values that the trial draws need show this.
+        """
+        batch = self.spec.batch
+        if batch is None:
+            return
+        for output in self.spec.outputs:
+            if output.name not in batch.outputs:
+                inputs = sorted(batch.inputs.keys() & self._depends[output.name])
+                if inputs:
+                    self._fail(batch, f"{output.name} has no rows but depends on {inputs[0]}")
+            elif not self._sizes_follow_shapes:
+                followed = {axis.outputs.get(output.name) for axis in self._all_axes}
+                for dimension, size in enumerate(output.shape):
+                    if size is None and dimension not in followed:
+                        problem = f"the size of dimension {dimension} of {output.name}"
+                        self._fail(batch, f"{problem} may depend on the values of all rows")
+
     def _resized(self, axis: Axis, size: int) -> Sizes:
         if axis.name == (self.spec.batch and self.spec.batch.name):
             return replace(self.sizes, rows=size)
@@ -189,11 +250,10 @@ class _Trial:
 
     # --- Questions --------------------------------------------------------------------------------
 
-    def _try(self, axis: Axis, questions: Iterator[tuple[list[Part], Sizes]]) -> None:
+    def _try(self, axis: Axis, questions: Iterator[_Question]) -> None:
         """Takes the ladder of an axis if an answer depends on padding or on other calls."""
-        for parts, sizes in questions:
-            problem = self._problem(parts, sizes)
-            if problem:
+        for question in questions:
+            if problem := self._problem(question):
                 self._fail(axis, problem)
                 return
 
@@ -206,39 +266,59 @@ class _Trial:
             if one.ladder is not None and size > 1 and self._common_inputs.isdisjoint(axis.inputs):
                 smaller = self._with(smaller, index, size - 1)
         sizes = replace(self._all_padded(self.sizes), rows=2 * ROWS + 1)
-        for _ in range(DRAWS):
-            first = self._part(self.sizes)
-            if problem := self._problem([first, self._beside(first, smaller)], sizes):
+        for sign in SIGNS:
+            first = self._part(self.sizes, sign=sign)
+            parts = [first, self._beside(first, smaller, sign=sign)]
+            if problem := self._problem(_Question(parts=parts, sizes=sizes, may_fail=sign != 0)):
                 self.fail_all(f"calls of different sizes cannot be joined: {problem}")
                 return
 
-    def _padded_calls(self, index: int) -> Iterator[tuple[list[Part], Sizes]]:
+    def _padded_calls(self, index: int) -> Iterator[_Question]:
         """Single calls, padded along one axis."""
         ladder = self.ladders.axes[index].ladder
+        rungs = ladder.rungs if ladder else ()
         own = self.sizes.axes[index]
-        larger = [rung for rung in (ladder.rungs if ladder else ()) if rung > own][:2]
+        larger = [rung for rung in rungs if rung > own][:2]
         if not larger:
             # The sizes found are the last rung, to which smaller ones are padded.
             larger, own = [own], max(1, own - 1)
         sizes = self._with(self.sizes, index, own)
-        for _, rung in itertools.product(range(DRAWS), larger):
-            yield [self._part(sizes)], self._with(sizes, index, rung)
+        for sign, rung in itertools.product(SIGNS, larger):
+            yield _Question(
+                parts=[self._part(sizes, sign=sign)],
+                sizes=self._with(sizes, index, rung),
+                may_fail=sign != 0,
+            )
+        # The smallest sizes, and for each rung the size with the most padding.
+        for size in (*SMALLEST, *(rung + 1 for rung in rungs)):
+            rung = next((each for each in rungs if each >= size), 0)
+            if size < rung <= LARGEST:
+                one_row = self._with(replace(self.sizes, rows=1), index, size)
+                yield _Question(
+                    parts=[self._part(one_row)],
+                    sizes=self._with(one_row, index, rung),
+                    may_fail=True,
+                )
 
-    def _joined_calls(self) -> Iterator[tuple[list[Part], Sizes]]:
+    def _joined_calls(self) -> Iterator[_Question]:
         """Calls of one row and of several, in both orders, beside padding."""
-        for draw in range(DRAWS):
-            more = self._part(self.sizes, scale=10.0**draw)
-            one = self._beside(more, replace(self.sizes, rows=1))
-            yield [one], replace(self.sizes, rows=2)
-            yield [one, more], replace(self.sizes, rows=ROWS + 2)
-            yield [more, one], replace(self.sizes, rows=ROWS + 1)
+        for draw, sign in enumerate(SIGNS):
+            more = self._part(self.sizes, sign=sign, scale=10.0**draw)
+            one = self._beside(more, replace(self.sizes, rows=1), sign=sign)
+            for parts, padding in (([one], 1), ([one, more], 1), ([more, one], 0)):
+                rows = sum(part.rows for part in parts) + padding
+                sizes = replace(self.sizes, rows=rows)
+                yield _Question(parts=parts, sizes=sizes, may_fail=sign != 0)
 
-    def _problem(self, parts: Sequence[Part], sizes: Sizes) -> str:
-        """Describes how answers change when calls are computed together, padded to `sizes`."""
-        joined = join(parts, self.spec, sizes)
+    def _problem(self, question: _Question) -> str:
+        """Describes how answers change when calls are computed together; empty if they do not."""
+        parts = question.parts
         try:
-            together = self._outputs(joined)
             alone = [self._outputs(part.inputs) for part in parts]
+        except _CallError as error:
+            return "" if question.may_fail else str(error)
+        try:
+            together = self._outputs(join(parts, self.spec, question.sizes))
         except _CallError as error:  # it cannot be served in this way
             return str(error)
         row = 0
@@ -267,13 +347,13 @@ class _Trial:
 
     # --- Calls ------------------------------------------------------------------------------------
 
-    def _part(self, sizes: Sizes, scale: float = 1.0) -> Part:
-        inputs = self._inputs(sizes, scale)
+    def _part(self, sizes: Sizes, *, sign: int = 0, scale: float = 1.0) -> Part:
+        inputs = self._inputs(sizes, sign=sign, scale=scale)
         return Part(inputs=inputs, sizes=sizes, first=0, rows=sizes.rows)
 
-    def _beside(self, other: Part, sizes: Sizes) -> Part:
+    def _beside(self, other: Part, sizes: Sizes, *, sign: int) -> Part:
         """A part that may be joined with another one: their inputs without rows are equal."""
-        part = self._part(sizes)
+        part = self._part(sizes, sign=sign)
         common = {name: other.inputs[name] for name in self._common_inputs}
         return replace(part, inputs={**part.inputs, **common})
 
@@ -285,20 +365,20 @@ class _Trial:
 
     def _outputs(self, inputs: Any) -> Arrays:
         try:
-            return {name: output.numpy() for name, output in self._call(inputs).items()}
+            return {name: to_array(output) for name, output in self._call(inputs).items()}
         # The function is the user's. Its operations and layers raise errors of any kind for sizes
         # and values that they cannot take.
         except Exception as error:
             raise _CallError((str(error) or type(error).__name__).splitlines()[0]) from error
 
-    def _inputs(self, sizes: Sizes, scale: float = 1.0) -> Arrays:
+    def _inputs(self, sizes: Sizes, *, sign: int = 0, scale: float = 1.0) -> Arrays:
         return {
-            each.name: self._values(each, input_shape(each, self.spec, sizes), scale)
+            each.name: self._values(each, input_shape(each, self.spec, sizes), sign, scale)
             for each in self.spec.inputs
         }
 
     def _values(
-        self, tensor: TensorSpec, shape: Sequence[int], scale: float
+        self, tensor: TensorSpec, shape: Sequence[int], sign: int, scale: float
     ) -> "np.ndarray[Any, Any]":
         dtype = tensor.dtype.numpy
         if dtype.kind == "O":
@@ -311,8 +391,15 @@ class _Trial:
             # A mask of nothing is no input that anybody sends.
             if values.ndim > 1:
                 values[..., 0] = 1
-            return values.astype(dtype)
-        return (scale * self._rng.standard_normal(shape)).astype(dtype)
+            if sign and dtype.kind != "b":
+                values = np.maximum(values, 1)
+            # Integers beside other inputs may be a mask, which is never negative.
+            is_signed = dtype.kind == "i" and len(self.spec.inputs) == 1
+            return (-values if sign < 0 and is_signed else values).astype(dtype)
+        numbers = self._rng.standard_normal(shape)
+        if sign:
+            numbers = sign * (np.abs(numbers) + 1)
+        return (scale * numbers).astype(dtype)
 
 
 def input_shape(tensor: TensorSpec, spec: CallSpec, sizes: Sizes) -> list[int]:

@@ -28,7 +28,7 @@ from shaperouter_service.errors import (
     Violation,
     shortened,
 )
-from shaperouter_service.functions import CallProgram, cut, elements, join
+from shaperouter_service.functions import CallProgram, PartsDifferError, cut, elements, join
 from shaperouter_service.functions.function import Function
 from shaperouter_service.generation.run_events import GraphUse
 from shaperouter_service.graphs import Graph, GraphTable
@@ -293,7 +293,10 @@ class CallScheduler:
                 self._queue.computed(call, part.rows)
         self._leave(ends)
         for call in ends:
-            call.emit(call.result(self.model.spec))
+            try:
+                call.emit(call.result(self.model.spec))
+            except PartsDifferError as error:
+                self._fail(call, CallFailedError(self.model.name, str(error)))
 
     def _run(self, batch: Batch) -> Tensors:
         program = batch.graph.program

@@ -17,6 +17,7 @@ import structlog
 from shaperouter_service.functions import Part, cut, join
 from shaperouter_service.functions.agreement import disagreement
 from shaperouter_service.functions.function import Function
+from shaperouter_service.functions.program import to_array
 from shaperouter_service.routing.call_ladders import CallLadders
 from shaperouter_service.routing.signatures import Signature
 from shaperouter_service.tensors.checking import Sizes
@@ -164,7 +165,7 @@ class PaddingChecks:
 
     def _outputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         outputs = self._function.function.call(inputs)
-        return {name: output.numpy() for name, output in outputs.items()}
+        return {name: to_array(output) for name, output in outputs.items()}
 
 
 def _alone(part: Part, function: Function) -> Part:
