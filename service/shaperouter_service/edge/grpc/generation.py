@@ -28,11 +28,12 @@ class GenerationServicer(generation_pb2_grpc.GenerationServiceServicer):
     ) -> generation_pb2.GenerateResponse:
         """Answers once, when the generation has ended."""
         call = current_call()
-        events = self._service.generate(generation_from_message(request), call)
-        async with contextlib.aclosing(with_header(events, context)) as answers:
-            with self._service.keeping_logprobs(call) as kept:
-                generation = await collected(answers, kept)
-                return await translated(kept.size, generation_to_message, generation)
+        asked = generation_from_message(request)
+        with self._service.keeping_logprobs(call) as kept:
+            events = self._service.generate(asked, call, keeps=kept.of_all)
+            async with contextlib.aclosing(with_header(events, context)) as answers:
+                generation = await collected(answers)
+            return await translated(kept.size, generation_to_message, generation)
 
     async def GenerateStream(  # noqa: N802 (gRPC's name)
         self, request: generation_pb2.GenerateStreamRequest, context: Any

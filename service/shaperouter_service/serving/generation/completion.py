@@ -23,7 +23,6 @@ from shaperouter_service.generation.run_events import (
     merge_uses,
 )
 from shaperouter_service.routing.deployments import public_name
-from shaperouter_service.serving.generation.kept_logprobs import KeptLogprobs
 from shaperouter_service.serving.generation.preparation import PreparedRequest
 from shaperouter_service.serving.generation.sequences import RunEnd
 from shaperouter_service.serving.request_record import RequestRecord
@@ -75,25 +74,15 @@ def completion_of(
     )
 
 
-async def collected(events: AsyncIterator[GenerationEvent], kept: KeptLogprobs) -> Generation:
-    """Reads the events of a generation to their end and returns the result.
-
-    Args:
-        events: The events.
-        kept: Counts the log-probabilities of the result.
-
-    Raises:
-        ServiceError: From the events, or the log-probabilities take too much memory.
-    """
+async def collected(events: AsyncIterator[GenerationEvent]) -> Generation:
+    """Reads the events of a generation to their end and returns the result."""
     deltas: defaultdict[int, list[Delta]] = defaultdict(list)
     prompt_logprobs: list[TokenLogprobs] = []
     async for event in events:
         match event:
             case PromptLogprobs(logprobs):
-                kept.add(logprobs)
                 prompt_logprobs += logprobs
             case Delta():
-                kept.add(event.logprobs)
                 deltas[event.sequence].append(event)
             case Completed():
                 completed = event

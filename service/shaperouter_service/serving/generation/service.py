@@ -75,6 +75,8 @@ class GenerationService:
         request: GenerationRequest,
         call: Call,
         on_input: Callable[[TokenizedInput], None] = lambda _: None,
+        *,
+        keeps: Callable[[GenerationEvent], None] = lambda _: None,
     ) -> AsyncGenerator[GenerationEvent, None]:
         """Yields the events of a generation; closing the generator cancels its runs.
 
@@ -83,6 +85,8 @@ class GenerationService:
             call: The call that it came with.
             on_input: Called with the prompt, or the source if there is one, before the first
                 event.
+            keeps: Counts what the caller keeps of each event, before it gets it; see
+                `KeptLogprobs`. An error that it raises is recorded as the request's.
 
         Raises:
             ServiceError: The request is invalid, or cannot be served.
@@ -103,6 +107,7 @@ class GenerationService:
                 events = self._run(prepared, runs, call, record)
                 async with contextlib.aclosing(events):
                     async for event in events:
+                        keeps(event)
                         yield event
 
     async def _prepare(

@@ -83,6 +83,7 @@ class Generations:
         asked: OpenAIRequest,
         call: Call,
         on_input: Callable[[int, TokenizedInput], None],
+        keeps: Callable[[GenerationEvent], None],
     ) -> list[Events]:
         """The events of each prompt's generation, and each prompt by its number as it is read."""
         several = len(asked.requests) > 1
@@ -92,6 +93,7 @@ class Generations:
                 # Runs need ids of their own.
                 replace(call, request_id=f"{call.request_id}-{index}") if several else call,
                 partial(on_input, index),
+                keeps=keeps,
             )
             for index, each in enumerate(asked.requests)
         ]
@@ -111,12 +113,12 @@ class Generations:
 
         async def one(events: Events) -> Generation:
             async with contextlib.aclosing(events):
-                return await collected(events, kept)
+                return await collected(events)
 
         with asked.fields.callers_words(), self._admitted(asked, call):
             try:
                 async with asyncio.TaskGroup() as group:
-                    every = self._events(asked, call, answer.read)
+                    every = self._events(asked, call, answer.read, kept.of_all)
                     tasks = [group.create_task(one(each)) for each in every]
             except ExceptionGroup as errors:
                 # The first is the cause; the others are at most more of the same.
@@ -145,12 +147,11 @@ class Generations:
             self._admitted(asked, call),
             self._core.generation.keeping_logprobs(call) as kept,
         ):
-            every = self._events(asked, call, read)
+            every = self._events(asked, call, read, kept.of_prompt)
             async with contextlib.aclosing(merged(every)) as events:
                 async for prompt, event in events:
                     match event:
                         case PromptLogprobs(logprobs):
-                            kept.add(logprobs)
                             prompt_logprobs[prompt] += logprobs
                         case Delta():
                             index = prompt * per_prompt + event.sequence

@@ -57,8 +57,7 @@ class Responses:
         events = self._generation.generate(asked.request, call)
         with asked.fields.callers_words():
             async with contextlib.aclosing(events):
-                with self._generation.keeping_logprobs(call) as kept:
-                    generation = await collected(events, kept)
+                generation = await collected(events)
         (sequence,) = generation.sequences
         writer.usage.add(generation.completion)
         writer.usage.reasoning = sequence.reasoning_tokens
