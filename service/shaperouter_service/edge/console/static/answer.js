@@ -88,9 +88,9 @@ export class Answer {
     }
   }
 
-  /** Waits a little until the service has told how the request ended. */
+  /** Waits until the service has told how the request ended: seconds if it has much to do. */
   async settled() {
-    for (let tries = 0; tries < 20 && !this.row?.code; tries += 1) {
+    for (let tries = 0; tries < 400 && !this.row?.code; tries += 1) {
       await new Promise((resolve) => setTimeout(resolve, 150));
     }
     return this.row;
