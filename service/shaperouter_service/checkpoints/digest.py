@@ -7,11 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from shaperouter_service.checkpoints.functions import is_function
+from shaperouter_service.checkpoints.model_files import WEIGHTS_SUFFIX, WHOLE_SUFFIXES
 from shaperouter_service.errors import StartupError
 
 # Kinds of files that a checkpoint's answers may depend on. Others, such as weights for other
 # frameworks, are not read.
-READ_SUFFIXES = (".json", ".jinja", ".model", ".safetensors", ".tiktoken", ".toml", ".txt")
+READ_SUFFIXES = (*WHOLE_SUFFIXES, WEIGHTS_SUFFIX, ".toml")
 
 # Files that are read at the same time: a core computes about a gigabyte a second.
 _THREADS = 4

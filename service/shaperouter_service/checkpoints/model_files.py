@@ -20,6 +20,12 @@ from shaperouter_service.errors import StartupError
 MAX_CONFIG_BYTES = 2**20
 MAX_TEXT_BYTES = 2**27
 
+# Endings of the files of a checkpoint that are read as a whole: configurations, chat templates,
+# lists of shards and all that Transformers builds tokenizers from, such as Marian's `source.spm`
+# and PhoBERT's `bpe.codes`. They are downloaded, checked, converted and part of digests.
+WHOLE_SUFFIXES = (".codes", ".jinja", ".json", ".model", ".spm", ".tiktoken", ".txt")
+WEIGHTS_SUFFIX = ".safetensors"
+
 _CONFIG = "config.json"  # and generation_config.json, …
 # It may list thousands of added tokens: Gemma 3's has 1.2 MB.
 _TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -42,9 +48,6 @@ _DECODERS = frozenset(
         "smollm3",
     }
 )
-# Files of tokenizers, and lists of shards.
-_WHOLE = (".json", ".jinja", ".model", ".tiktoken", ".txt")
-_WEIGHTS = ".safetensors"
 
 
 def check_model_directory(directory: Path) -> None:
@@ -60,7 +63,7 @@ def check_model_directory(directory: Path) -> None:
         real = Path(os.path.realpath(path))
         if not any(real.is_relative_to(root) for root in roots):
             raise StartupError(f"{path}: points outside the model's directory, to {real}")
-        is_read = path.name.endswith((*_WHOLE, _WEIGHTS))
+        is_read = path.name.endswith((*WHOLE_SUFFIXES, WEIGHTS_SUFFIX))
         try:
             status = path.stat()
         except OSError as error:
@@ -196,4 +199,4 @@ def _entries(directory: Path) -> Iterator[Path]:
 def _max_bytes(name: str) -> int | None:
     if name.endswith(_CONFIG) and name != _TOKENIZER_CONFIG:
         return MAX_CONFIG_BYTES
-    return MAX_TEXT_BYTES if name.endswith(_WHOLE) else None
+    return MAX_TEXT_BYTES if name.endswith(WHOLE_SUFFIXES) else None

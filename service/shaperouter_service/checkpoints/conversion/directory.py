@@ -16,6 +16,7 @@ from shaperouter_service.checkpoints.conversion.ctranslate2 import read_weights
 from shaperouter_service.checkpoints.conversion.pytorch import Layout, StateDict, read_state_dict
 from shaperouter_service.checkpoints.conversion.special_tokens import SpecialTokens
 from shaperouter_service.checkpoints.model_files import (
+    WHOLE_SUFFIXES,
     check_model_directory,
     read_json,
     weight_files,
@@ -27,9 +28,6 @@ CTRANSLATE2 = "model.bin"
 PYTORCH = "pytorch_model.bin"
 PYTORCH_INDEX = "pytorch_model.bin.index.json"
 TOKENIZER = "tokenizer.json"
-
-# Files beside PyTorch's weights that are the same in the Hugging Face layout.
-COPIED = ("*.json", "*.jinja", "*.model", "*.tiktoken", "*.txt")
 
 
 def convert_directory(source: Path, target: Path) -> None:
@@ -66,10 +64,9 @@ def convert_directory(source: Path, target: Path) -> None:
 def _convert_pytorch(source: Path, output: Path) -> None:
     ties = read_json(source / CONFIG).get("tie_word_embeddings") is not False
     _save_tensors(output, _pytorch_tensors(source, skip_copies=ties))
-    for pattern in COPIED:
-        for path in source.glob(pattern):
-            if path.name != PYTORCH_INDEX:
-                shutil.copyfile(path, output / path.name)
+    for path in source.iterdir():
+        if path.name.endswith(WHOLE_SUFFIXES) and path.name != PYTORCH_INDEX:
+            shutil.copyfile(path, output / path.name)
 
 
 def _pytorch_tensors(source: Path, *, skip_copies: bool) -> dict[str, np.ndarray]:

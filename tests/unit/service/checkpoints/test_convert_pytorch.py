@@ -24,6 +24,19 @@ from shaperouter_service.errors import StartupError
 
 PICKLES = Path(__file__).parents[3] / "goldens" / "pickles"
 LAYOUTS = ("archive", "legacy")
+# Files of tokenizers of all families, as Transformers calls them.
+TOKENIZER_FILES = (
+    "bpe.codes",
+    "merges.txt",
+    "sentencepiece.bpe.model",
+    "source.spm",
+    "spiece.model",
+    "target.spm",
+    "target_vocab.json",
+    "tokenizer_config.json",
+    "vocab.txt",
+    "words.tiktoken",
+)
 
 
 @pytest.fixture
@@ -70,6 +83,13 @@ def test_configuration_and_tokenizer_are_copied(source: Path, tmp_path: Path) ->
         "model.safetensors",
         "tokenizer.json",
     }
+
+
+@pytest.mark.parametrize("name", TOKENIZER_FILES)
+def test_every_file_of_a_tokenizer_is_copied(source: Path, tmp_path: Path, name: str) -> None:
+    (source / name).write_bytes(b"tokenizer")
+    convert_directory(source, tmp_path / "target")
+    assert (tmp_path / "target" / name).read_bytes() == b"tokenizer"
 
 
 def test_shards_are_read_by_their_index(source: Path, tmp_path: Path) -> None:

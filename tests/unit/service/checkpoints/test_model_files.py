@@ -121,6 +121,8 @@ def test_an_index_that_names_no_file_is_refused(directory: Path, shard: str, sho
         ("tokenizer_config.json", model_files.MAX_TEXT_BYTES),
         ("tokenizer.json", model_files.MAX_TEXT_BYTES),
         ("spiece.model", model_files.MAX_TEXT_BYTES),
+        ("source.spm", model_files.MAX_TEXT_BYTES),
+        ("bpe.codes", model_files.MAX_TEXT_BYTES),
     ],
 )
 def test_a_file_that_is_read_whole_has_a_maximum_size(

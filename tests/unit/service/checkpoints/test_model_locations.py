@@ -139,6 +139,8 @@ def test_a_hub_id_is_downloaded_without_code(
         asked.append((hub_id, revision))
         # Newer checkpoints keep their chat template in a file of its own.
         assert {"*.safetensors", "*.jinja"} <= set(allow_patterns)
+        # Marian's tokenizer and PhoBERT's.
+        assert {"*.spm", "*.codes"} <= set(allow_patterns)
         assert not any(pattern.endswith((".py", ".bin", "*")) for pattern in allow_patterns)
         assert any(fnmatch("consolidated.safetensors", pattern) for pattern in ignore_patterns)
         assert not any(fnmatch("model.safetensors", pattern) for pattern in ignore_patterns)
