@@ -11,6 +11,8 @@ import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
 from harness.encoders import ENCODERS, GOLDENS, EncoderGolden, answers, batch, call
+from harness.state_dicts import write_state_dict
+from shaperouter_service.checkpoints.conversion import convert_directory
 from shaperouter_service.errors import StartupError
 from shaperouter_service.models.encoders import is_encoder, load_encoder
 from shaperouter_service.models.encoders.heads import as_scores
@@ -338,6 +340,41 @@ def test_lists_of_modules_that_are_not_supported_are_refused(
     (copied / "modules.json").write_text(json.dumps(modules))
     with pytest.raises(StartupError, match=message):
         load_encoder("m", copied, "float32")
+
+
+@pytest.mark.parametrize("folder", ["1_Pooling", "2_Dense"])
+@pytest.mark.parametrize("missing", ["config.json", "."])
+def test_a_module_without_its_settings_is_refused(copied: Path, folder: str, missing: str) -> None:
+    shutil.copytree(GOLDENS / "bert-embedder", copied)
+    path = copied / folder / missing
+    path.unlink() if path.is_file() else shutil.rmtree(path)
+    with pytest.raises(StartupError, match=f"in folder '{folder}' must have a config.json there"):
+        load_encoder("m", copied, "float32")
+
+
+@pytest.mark.parametrize(
+    ("name", "converted"),
+    [
+        ("xlm-roberta-embedder", ["."]),
+        ("bert-embedder", ["."]),
+        ("bert-embedder", ["2_Dense"]),
+        ("bert-embedder", [".", "2_Dense"]),
+    ],
+)
+def test_embeddings_are_equal_after_a_conversion(
+    copied: Path, tmp_path: Path, name: str, converted: list[str]
+) -> None:
+    golden = EncoderGolden.read(name)
+    changed(copied, name, "1_Pooling/config.json", pooling_mode="cls")
+    expected = answers(load_encoder("m", copied, "float32"), golden.cases, rows=5, length=44)
+    for folder in converted:
+        weights = copied / folder / "model.safetensors"
+        write_state_dict(weights.with_name("pytorch_model.bin"), load_file(weights))
+        weights.unlink()
+    convert_directory(copied, tmp_path / "target")
+    model = load_encoder("m", tmp_path / "target", "float32")
+    found = answers(model, golden.cases, rows=5, length=44)
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_the_limit_of_tokens_is_that_of_the_files_and_of_the_positions(copied: Path) -> None:

@@ -25,6 +25,9 @@ ENCODER_CONFIGS = (
 )
 LIBRARY_CONFIG = "config_sentence_transformers.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
+# Modules that compute nothing useful without their settings: an embedder that pools by the first
+# token would silently answer with the mean of all.
+CONFIGURED = ("Pooling", "Dense")
 # Tokenizers without a limit set one of about 1e30.
 UNLIMITED = 10**9
 
@@ -87,7 +90,7 @@ def read_sentence_transformer(directory: Path) -> SentenceTransformer:
         raise StartupError(f"{directory}: do_lower_case must be true or false, got {lowercases!r}")
     activation = library.get("activation_fn")
     return SentenceTransformer(
-        modules=_modules(directory) if (directory / MODULES).exists() else None,
+        modules=read_modules(directory) if (directory / MODULES).exists() else None,
         max_length=max_length,
         prompt=_default_prompt(directory / LIBRARY_CONFIG, library),
         lowercases=lowercases,
@@ -114,8 +117,15 @@ def _default_prompt(path: Path, library: Mapping[str, Any]) -> str:
     return prompt
 
 
-def _modules(directory: Path) -> list[Module]:
-    """The modules after the encoder, which comes first."""
+def read_modules(directory: Path) -> list[Module]:
+    """Reads the modules after the encoder, which comes first, from modules.json.
+
+    Their folders are below the model's directory; some may be missing.
+
+    Raises:
+        StartupError: The list is damaged, a folder is outside the directory, or a module lacks a
+            config.json that it needs.
+    """
     path = directory / MODULES
     listed = read_json_list(path)
     if not listed or not all(
@@ -130,13 +140,17 @@ def _modules(directory: Path) -> list[Module]:
         )
     modules = []
     for kind, folder in others:
-        config = directory / folder / "config.json"
+        of_module = directory / folder
+        config = of_module / "config.json"
         try:
-            has_config = bool(folder) and config.exists()
+            # The one in the model's own directory is that of the encoder.
+            has_config = of_module != directory and config.exists()
         except OSError as error:
             raise StartupError(f"{path}: path {folder!r}: {error.strerror}") from error
+        if kind in CONFIGURED and not has_config:
+            raise StartupError(f"{path}: {kind} in folder {folder!r} must have a config.json there")
         values = read_json(config) if has_config else {}
-        modules.append(Module(kind=kind, directory=directory / folder, config=values))
+        modules.append(Module(kind=kind, directory=of_module, config=values))
     return modules
 
 

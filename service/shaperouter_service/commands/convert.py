@@ -13,8 +13,9 @@ def convert(*, source: Path, target: Path) -> None:
 
     SOURCE is a directory with config.json and pytorch_model.bin (one file or shards), or a Whisper
     model of CTranslate2 (faster-whisper) with model.bin, config.json and tokenizer.json. TARGET
-    must be empty or not exist; then `--model NAME=TARGET` serves it. Only tensors are read from
-    pytorch_model.bin; code in it is never run. Quantized weights of CTranslate2 become float32.
+    must be empty or not exist; then `--model NAME=TARGET` serves it. The modules of
+    sentence-transformers are converted, too. Only tensors are read from pytorch_model.bin; code in
+    it is never run. Quantized weights of CTranslate2 become float32.
     """
     # Imported late because it needs packages that only workers have.
     from shaperouter_service.checkpoints.conversion import convert_directory

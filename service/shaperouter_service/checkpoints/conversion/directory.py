@@ -3,7 +3,7 @@
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,14 @@ from shaperouter_service.checkpoints.conversion.ctranslate2 import read_weights
 from shaperouter_service.checkpoints.conversion.pytorch import Layout, StateDict, read_state_dict
 from shaperouter_service.checkpoints.conversion.special_tokens import SpecialTokens
 from shaperouter_service.checkpoints.model_files import (
+    WEIGHTS_SUFFIX,
     WHOLE_SUFFIXES,
     check_model_directory,
     read_json,
+    safetensors_files,
     weight_files,
 )
+from shaperouter_service.checkpoints.sentence_transformers import MODULES, read_modules
 from shaperouter_service.errors import StartupError
 
 CONFIG = "config.json"
@@ -38,7 +41,8 @@ def convert_directory(source: Path, target: Path) -> None:
 
     Args:
         source: Directory with config.json and pytorch_model.bin (one file or shards), or with
-            model.bin of a CTranslate2 Whisper, config.json and tokenizer.json.
+            model.bin of a CTranslate2 Whisper, config.json and tokenizer.json. The first may have
+            modules of sentence-transformers, and its only pytorch_model.bin in one of them.
         target: Directory to create; it must be empty if it exists.
 
     Raises:
@@ -48,7 +52,7 @@ def convert_directory(source: Path, target: Path) -> None:
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise StartupError(f"{target}: must be an empty directory or not exist")
     check_model_directory(source)
-    if (source / PYTORCH).exists() or (source / PYTORCH_INDEX).exists():
+    if any(_has_pytorch(folder) for folder in (source, *_module_folders(source))):
         convert = _convert_pytorch
     elif (source / CTRANSLATE2).exists():
         convert = _convert_ctranslate2
@@ -61,11 +65,37 @@ def convert_directory(source: Path, target: Path) -> None:
         convert(source, output)
 
 
+def _has_pytorch(folder: Path) -> bool:
+    return (folder / PYTORCH).exists() or (folder / PYTORCH_INDEX).exists()
+
+
+def _module_folders(source: Path) -> Collection[Path]:
+    """The folders of sentence-transformers' modules; `read_modules` keeps them in the directory."""
+    if not (source / MODULES).exists():
+        return ()
+    folders = dict.fromkeys(module.directory for module in read_modules(source))
+    return [folder for folder in folders if folder != source and folder.is_dir()]
+
+
 def _convert_pytorch(source: Path, output: Path) -> None:
     ties = read_json(source / CONFIG).get("tie_word_embeddings") is not False
-    _save_tensors(output, _pytorch_tensors(source, skip_copies=ties))
+    if not _has_pytorch(source):
+        # Refuses an encoder without weights, which only its modules have.
+        safetensors_files(source)
+    _convert_folder(source, output, skip_copies=ties)
+    for folder in _module_folders(source):
+        _convert_folder(folder, output / folder.relative_to(source), skip_copies=False)
+
+
+def _convert_folder(source: Path, output: Path, *, skip_copies: bool) -> None:
+    """Converts the weights in a folder, unless they are safetensors, and copies its other files."""
+    output.mkdir(parents=True, exist_ok=True)
+    copied: tuple[str, ...] = (*WHOLE_SUFFIXES, WEIGHTS_SUFFIX)
+    if _has_pytorch(source):
+        _save_tensors(output, _pytorch_tensors(source, skip_copies=skip_copies))
+        copied = WHOLE_SUFFIXES
     for path in source.iterdir():
-        if path.name.endswith(WHOLE_SUFFIXES) and path.name != PYTORCH_INDEX:
+        if path.name.endswith(copied) and path.name != PYTORCH_INDEX:
             shutil.copyfile(path, output / path.name)
 
 
