@@ -1,10 +1,11 @@
 """Checked access to the values of a checkpoint's JSON files."""
 
+import dataclasses
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from shaperouter_service.errors import StartupError
 
@@ -13,6 +14,9 @@ Number = TypeVar("Number", int, float)
 
 # Integers from here on are refused, because floats and tensors cannot hold all of them.
 MAX_INTEGER = 2**63
+
+# Values that no tensor's shape confirms, by the names that all families share.
+UNCONFIRMED = ("num_attention_heads", "num_key_value_heads")
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,30 @@ class Config:
 
     path: Path
     values: Mapping[str, Any]
+
+    def with_own_names(self, other_names: Mapping[str, str]) -> Self:
+        """The same values under the family's own names, where only another name has them.
+
+        Args:
+            other_names: The family's name of a value, by its other name.
+
+        Raises:
+            StartupError: The two names have different numbers of heads.
+        """
+        values = dict(self.values)
+        for other, own in other_names.items():
+            value = values.get(other)
+            if value is None:
+                continue
+            if values.get(own) is None:
+                values[own] = value
+            elif other in UNCONFIRMED and values[own] != value:
+                # Transformers would compute with the other name's. Other values count under the
+                # own name, because Transformers 4 left outdated ones under the others.
+                raise self.error(
+                    f"{own} and {other} must be equal, got {values[own]!r} and {value!r}"
+                )
+        return dataclasses.replace(self, values=values)
 
     def value(self, name: str, kind: type[T], default: T) -> T:
         """Reads one value; null counts as missing, as in Transformers.

@@ -27,6 +27,8 @@ class Family(abc.ABC):
         name: Name of the family, which is the `model_type` of config.json, e.g. `gpt2`.
         architectures: Classes of Transformers whose checkpoints it can serve. Others of the same
             `model_type` have another head, such as a classifier.
+        other_names: Other names of values in config.json, each with the family's own name;
+            `attribute_map` in Transformers.
         redundant: Pattern of the names of tensors in some checkpoints that no forward pass needs:
             constants, and copies of other tensors.
         default_eos_token_id: End token if the config names none, as in Transformers; None for none.
@@ -41,6 +43,7 @@ class Family(abc.ABC):
 
     name: ClassVar[str]
     architectures: ClassVar[Sequence[str]]
+    other_names: ClassVar[Mapping[str, str]] = {}
     redundant: ClassVar[re.Pattern[str]]
     default_eos_token_id: ClassVar[int | None]
     default_forced_eos_token_id: ClassVar[int | None] = None

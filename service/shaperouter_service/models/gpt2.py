@@ -56,6 +56,12 @@ class GPT2(Family):
 
     name = "gpt2"
     architectures = ("GPT2LMHeadModel", "GPT2Model")
+    other_names: ClassVar[Mapping[str, str]] = {
+        "hidden_size": "n_embd",
+        "max_position_embeddings": "n_positions",
+        "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
+    }
     redundant = re.compile(r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias|lm_head\.weight")
     default_eos_token_id = 50256
     roles: ClassVar[Mapping[str, Role]] = {

@@ -192,7 +192,7 @@ def read_family(checkpoint: Checkpoint) -> Family:
             f"architectures must name one of {', '.join(kind.architectures)}, got {named!r}: "
             "a model with another head cannot generate"
         )
-    family = kind.from_config(config)
+    family = kind.from_config(config.with_own_names(kind.other_names))
     _check_tied(config, checkpoint, family)
     return family
 

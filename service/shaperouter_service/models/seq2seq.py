@@ -111,6 +111,12 @@ class Seq2Seq(EncoderDecoder):
     head: ClassVar[str] = HEADS[0]
     position_offset: ClassVar[int] = 0
     defaults: ClassVar[Mapping[str, Any]]
+    # In Transformers too, these are names of the encoder's numbers alone.
+    other_names: ClassVar[Mapping[str, str]] = {
+        "hidden_size": "d_model",
+        "num_attention_heads": "encoder_attention_heads",
+        "num_hidden_layers": "encoder_layers",
+    }
 
     vocab_size: int
     d_model: int

@@ -91,6 +91,12 @@ class T5(EncoderDecoder):
         "T5Model",
         "T5WithLMHeadModel",
     )
+    other_names: ClassVar[Mapping[str, str]] = {
+        "head_dim": "d_kv",
+        "hidden_size": "d_model",
+        "num_attention_heads": "num_heads",
+        "num_hidden_layers": "num_layers",
+    }
     # The second tensor is in the original checkpoints; attention to a source does not use it.
     redundant = re.compile(
         "|".join(map(re.escape, EMBEDDINGS))

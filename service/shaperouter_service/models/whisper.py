@@ -50,6 +50,10 @@ class Whisper(Seq2Seq):
 
     name = "whisper"
     architectures = ("WhisperForConditionalGeneration", "WhisperModel")
+    other_names: ClassVar[Mapping[str, str]] = {
+        **Seq2Seq.other_names,
+        "num_key_value_heads": "encoder_attention_heads",
+    }
     redundant = re.compile(re.escape(HEADS[1]))
     default_eos_token_id = 50256
     default_decoder_start_token_id = 50257

@@ -1,7 +1,8 @@
 """DistilBERT (Sanh et al. 2019), as in Transformers' `DistilBertModel`."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 from shaperouter_service.models.config import Config
 from shaperouter_service.models.encoders.text_encoder import (
@@ -19,6 +20,11 @@ class DistilBert(TextEncoder):
     """A DistilBERT: a BERT without types of tokens."""
 
     name = "distilbert"
+    other_names: ClassVar[Mapping[str, str]] = {
+        "hidden_size": "dim",
+        "num_attention_heads": "n_heads",
+        "num_hidden_layers": "n_layers",
+    }
     class_prefix = "DistilBert"
     prefix = "distilbert"
     stack = "transformer.layer"

@@ -73,7 +73,7 @@ def read_encoder(checkpoint: Checkpoint) -> tuple[TextEncoder, Head, SentenceTra
     """
     config = Config(checkpoint.directory / "config.json", checkpoint.config)
     family = ENCODERS[config.choice("model_type", "", ENCODERS)]
-    encoder = family.from_config(config)
+    encoder = family.from_config(config.with_own_names(family.other_names))
     files = read_sentence_transformer(checkpoint.directory)
     known = [family.class_prefix + end for end in (*BASES, TEXT_CLASSIFIER, TOKEN_CLASSIFIER)]
     named = config.values.get("architectures") or [known[0]]

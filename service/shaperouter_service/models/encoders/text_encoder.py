@@ -86,6 +86,8 @@ class TextEncoder(abc.ABC):
 
     # Name of the family, which is the `model_type` of config.json.
     name: ClassVar[str]
+    # See `Family.other_names`.
+    other_names: ClassVar[Mapping[str, str]] = {}
     # How the names of Transformers' classes begin, and of the tensors of a model with a head.
     class_prefix: ClassVar[str]
     prefix: ClassVar[str]
