@@ -13,10 +13,14 @@ margin of 95 % confidence. Exits with 1 if a stream fails or a slot stays held.
 
 With --hours, all graphs that the traffic can use are compiled first: otherwise a rare shape adds a
 graph after hours, and its memory looks like growth.
+
+Each process also tells what malloc has given out and what it holds back, and how many blocks Python
+has given out (`heap_probe`).
 """
 
 import argparse
 import json
+import os
 import random
 import sys
 import tempfile
@@ -37,21 +41,40 @@ from harness.waiting import wait_until
 from shaperouter import Client
 
 STREAMS = 50
+HEAP_PROBE = Path(__file__).parent / "heap_probe"
 console = Console()
 
 
-def sample(service: Service, cache: Path) -> dict[str, float]:
+def heap(role: str, pid: int, probes: Path) -> dict[str, float]:
+    """What a process has allocated, by the names of quantities."""
+    (probes / f"{pid}.ask").write_text("")
+    used, free, blocks = map(int, (probes / f"{pid}.answer").read_text().split())
+    return {
+        f"{role} malloc, used, in MiB": used / 2**20,
+        f"{role} malloc, free, in MiB": free / 2**20,
+        f"{role} blocks of Python": blocks,
+    }
+
+
+def sample(service: Service, cache: Path, probes: Path) -> dict[str, float]:
     """The quantities at this moment, by their names."""
     found: dict[str, float] = {}
     for role, pid in (("router", service.process.pid), ("worker", service.worker_pid())):
         process = psutil.Process(pid)
         found[f"{role} memory in MiB"] = private_mebibytes(process)
+        found |= heap(role, pid, probes)
         found[f"{role} threads"] = process.num_threads()
         found[f"{role} descriptors"] = process.num_fds()
     files = (path for path in cache.rglob("*") if path.is_file())
     found["series"] = len(service.metrics())
     found["compile cache in MiB"] = sum(path.stat().st_size for path in files) / 2**20
     return found
+
+
+def probe_environment(probes: str) -> dict[str, str]:
+    """The environment of a service whose processes have a heap probe."""
+    path = [str(HEAP_PROBE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"HEAP_PROBE": probes, "PYTHONPATH": os.pathsep.join(path)}
 
 
 def trends(samples: list[dict[str, float]]) -> Table | None:
@@ -138,7 +161,8 @@ def main() -> int:
 
     with (
         tempfile.TemporaryDirectory() as name,
-        serving(f"--compile-cache={name}") as service,
+        tempfile.TemporaryDirectory() as probes,
+        serving(f"--compile-cache={name}", env=probe_environment(probes)) as service,
         Client(service.address) as client,
     ):
         (model,) = client.models()
@@ -159,7 +183,9 @@ def main() -> int:
                 settled(service)
             failed = failed or bool(problems)
             console.print(*problems, sep="\n", end="")
-            samples.append({"seconds": time.monotonic() - began} | sample(service, Path(name)))
+            samples.append(
+                {"seconds": time.monotonic() - began} | sample(service, Path(name), Path(probes))
+            )
             table.add_row(
                 str(len(samples)),
                 f"{seconds:.1f}",
