@@ -26,6 +26,7 @@ from shaperouter_service.generation.run_events import (
 from shaperouter_service.generation.run_request import RunRequest
 from shaperouter_service.rpc.deadlines import WORKER_MARGINS, seconds_to_wait
 from shaperouter_service.speech.transcription.alignment import token_positions
+from shaperouter_service.system.fair_thread import FairThread
 from shaperouter_service.worker.constraints import forced_tokens
 from shaperouter_service.worker.engine import Engine
 from shaperouter_service.worker.run import Ended, Event, Failed, Run
@@ -41,6 +42,8 @@ class Runner:
         """Takes the engine, and the loop that its events go to."""
         self._engine = engine
         self._inbox = _Inbox(loop)
+        # One large grammar takes a second. Its client's next one waits for those of other clients.
+        self._grammars = FairThread("grammars", limit=None, low_priority=False)
 
     async def run(
         self, request: RunRequest, seconds_left: float | None, send: Callable[[RunEvent], None]
@@ -79,13 +82,17 @@ class Runner:
             )
         if request.grammar:
             skipped = forced_tokens(run)
-            run.constraint = await asyncio.to_thread(
-                engine.vocabularies.constraint,
-                request.model,
-                model.vocab_size,
-                request.grammar,
-                eos_token_ids=request.options["eos_token_ids"],
-                generated=request.generated_token_ids[skipped:],
+            run.constraint = await self._grammars.run(
+                request.client,
+                len(request.grammar),
+                partial(
+                    engine.vocabularies.constraint,
+                    request.model,
+                    model.vocab_size,
+                    request.grammar,
+                    eos_token_ids=request.options["eos_token_ids"],
+                    generated=request.generated_token_ids[skipped:],
+                ),
             )
             if run.constraint.is_complete:
                 # The worker that generated the last token was lost before it reported the end.
