@@ -25,11 +25,17 @@ class TokenizedInput:
         is_source: Whether it is a source, which the text answers instead of continuing it.
         token_text: The text of a token by its id, of the revision that generates; empty without a
             tokenizer.
+        decode: The text of several tokens, without special tokens; likewise.
+        context: Tokens of the prompt's end that the new text depends on.
+        echo: Text that each sequence begins with: the prompt, if that is requested.
     """
 
     tokens: int
     is_source: bool
     token_text: Callable[[int], str]
+    decode: Callable[[Sequence[int]], str]
+    context: Sequence[int] = ()
+    echo: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,6 +55,11 @@ class Detokenizer:
         end = len(self._pending) - MAX_CHARACTER + 1
         return self._take(end, self._text(end))
 
+    @property
+    def held_characters(self) -> int:
+        """Number of complete characters that are held back, before an incomplete one."""
+        return len(self._text(len(self._pending)).rstrip(REPLACEMENT)) if self._pending else 0
+
     def finish(self) -> str:
         """Returns the rest of the text, including incomplete characters."""
         end = len(self._pending)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -180,10 +180,27 @@ def test_log_probabilities_of_a_prompt_precede_those_of_its_completion(http: Any
             {token: logprob}
             for token, logprob in zip(found["tokens"][1:], found["token_logprobs"][1:], strict=True)
         ]
-        assert choice["text"].startswith("".join(found["tokens"]))
-        assert found["text_offset"] == [
-            len("".join(found["tokens"][:count])) for count in range(len(found["tokens"]))
-        ]
+
+    http(scenario)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_offsets_of_tokens_are_positions_in_the_text(
+    http: Any, encode: Callable[[str], Sequence[int]], *, streams: bool
+) -> None:
+    async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
+        prompt, text = encode("𝄞 "), encode("x 𝄞.")
+        end = worker.script[-1]
+        worker.script = [worker.scores(*prompt[1:]), *map(worker.tokens, text), end]
+        asked = PROMPT | {"prompt": "𝄞 ", "echo": True, "logprobs": 0, "stream": streams}
+        response = await client.post(COMPLETIONS, json=asked)
+        bodies = await events_of(response) if streams else [response.json()]
+        choices = [body["choices"][0] for body in bodies]
+        assert "".join(choice["text"] for choice in choices) == "𝄞 x 𝄞."
+        lists = [choice["logprobs"] for choice in choices if choice["logprobs"]]
+        offsets = [offset for found in lists for offset in found["text_offset"]]
+        # The bytes of the clef are tokens of their own.
+        assert offsets == [0, 0, 0, 0, 1, 2, 3, 4, 4, 4, 4, 5]
 
     http(scenario)
 

@@ -1,14 +1,14 @@
 """Answers to completions and chat completions, whole and in pieces."""
 
-import itertools
 import secrets
 import string
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from shaperouter_service.conversation import MessagePart, ReasoningPart, TextPart, ToolCall
+from shaperouter_service.edge.http.openai.token_offsets import TokenOffsets
 from shaperouter_service.generation.events import (
     Completion,
     Delta,
@@ -22,9 +22,6 @@ from shaperouter_service.routing.deployments import REVISION_DIGITS
 # Characters of the id of a call. Mistral's templates require exactly this many letters and digits.
 _CALL_ID = 9
 _CALL_ID_CHARACTERS = string.ascii_letters + string.digits
-
-# The text of a token, by its id.
-TokenText = Callable[[int], str]
 
 _FINISH_REASONS: Mapping[FinishReason, str] = {
     FinishReason.EOS: "stop",
@@ -98,28 +95,33 @@ class Answer:
     usage: Usage = field(default_factory=Usage)
     fingerprint: str = ""
     created: int = field(default_factory=lambda: int(time.time()))
-    # Characters of each choice so far, for the offsets of log-probabilities.
-    _characters: dict[int, int] = field(default_factory=dict)
+    # Where the tokens of each choice are in its text.
+    _offsets: dict[int, TokenOffsets] = field(default_factory=dict)
     # Calls of tools in each choice so far.
     _calls: dict[int, int] = field(default_factory=dict)
-    # The texts of tokens, for each prompt.
-    _token_texts: dict[int, TokenText] = field(default_factory=dict)
+    # What is known of each prompt.
+    _inputs: dict[int, TokenizedInput] = field(default_factory=dict)
 
     def whole(self, generations: Sequence[Generation]) -> dict[str, Any]:
         """The answer in one piece: the sequences of all prompts, in order."""
         choices: list[dict[str, Any]] = []
         for prompt, generation in enumerate(generations):
             self.ended(generation.completion)
-            token_text = self._token_texts[prompt]
+            given = self._inputs[prompt]
             for sequence in generation.sequences:
                 index = len(choices)
                 if self.is_chat:
-                    choice = self._chat_choice(index, sequence, token_text)
+                    choice = self._chat_choice(index, sequence, given)
                 else:
-                    logprobs = [*generation.prompt_logprobs, *sequence.logprobs]
-                    # Its tokens begin with the prompt's.
-                    first = sequence.token_ids[0] if self.scores_prompt else None
-                    choice = self._text_choice(index, sequence.text, logprobs, token_text, first)
+                    told = None
+                    if self.scores_prompt:
+                        # Its tokens begin with the prompt's.
+                        first, scores = sequence.token_ids[0], generation.prompt_logprobs
+                        told = self._prompt_logprobs(index, given, first, scores)
+                    if sequence.logprobs:
+                        new = self._listed_logprobs(index, given, sequence.logprobs)
+                        told = _joined(told, new) if told else new
+                    choice = {"index": index, "text": sequence.text, "logprobs": told}
                 reason = self._finish_reason(index, sequence.end.finish_reason)
                 choices.append(choice | {"finish_reason": reason})
         kind = "chat.completion" if self.is_chat else "text_completion"
@@ -127,7 +129,7 @@ class Answer:
 
     def read(self, prompt: int, given: TokenizedInput) -> None:
         """Takes one of the prompts, whose generation begins."""
-        self._token_texts[prompt] = given.token_text
+        self._inputs[prompt] = given
 
     def ended(self, completion: Completion) -> None:
         """Notes what is known at the end of a generation."""
@@ -143,20 +145,23 @@ class Answer:
         self, prompt: int, index: int, delta: Delta, logprobs: Sequence[TokenLogprobs]
     ) -> dict[str, Any]:
         """The piece of a choice that has its prompt and the log-probabilities of that."""
-        token_text = self._token_texts[prompt]
-        choice = self._text_choice(index, delta.text, logprobs, token_text, delta.token_ids[0])
-        return self._piece([choice | {"finish_reason": None}])
+        told = self._prompt_logprobs(index, self._inputs[prompt], delta.token_ids[0], logprobs)
+        choice = {"index": index, "text": delta.text, "logprobs": told, "finish_reason": None}
+        return self._piece([choice])
 
     def pieces(self, prompt: int, index: int, delta: Delta) -> Iterator[dict[str, Any]]:
         """The pieces of a prompt's choice for a piece of its sequence."""
-        token_text = self._token_texts[prompt]
+        given = self._inputs[prompt]
         if not self.is_chat:
             if delta.text or delta.logprobs:
-                choice = self._text_choice(index, delta.text, delta.logprobs, token_text)
+                told = None
+                if delta.logprobs:
+                    told = self._listed_logprobs(index, given, delta.logprobs)
+                choice = {"index": index, "text": delta.text, "logprobs": told}
                 yield self._piece([choice | {"finish_reason": None}])
             return
         self.usage.reasoning += delta.reasoning_tokens
-        logprobs = _chat_logprobs(delta.logprobs, token_text)
+        logprobs = _chat_logprobs(delta.logprobs, given)
         deltas = [each for part in delta.parts for each in self._deltas(index, part)]
         if logprobs and not deltas:
             deltas = [{"content": ""}]
@@ -192,31 +197,33 @@ class Answer:
         told = _FINISH_REASONS[reason]
         return "tool_calls" if told == "stop" and self._calls.get(index) else told
 
-    def _text_choice(
-        self,
-        index: int,
-        text: str,
-        logprobs: Sequence[TokenLogprobs],
-        token_text: TokenText,
-        first: int | None = None,
+    def _prompt_logprobs(
+        self, index: int, given: TokenizedInput, first: int, logprobs: Sequence[TokenLogprobs]
     ) -> dict[str, Any]:
-        """A choice of a completion, or a piece of one.
+        """Log-probabilities of a prompt as lists; its first token has none."""
+        token_ids = [first, *(each.token_id for each in logprobs)]
+        scores = _lists(logprobs, given)
+        return {
+            "tokens": [given.token_text(first), *scores["tokens"]],
+            "token_logprobs": [None, *scores["token_logprobs"]],
+            "top_logprobs": [None, *scores["top_logprobs"]],
+            "text_offset": self._offsets_of(index, given).of_prompt(token_ids),
+        }
 
-        Args:
-            index: Number of the choice.
-            text: Its text.
-            logprobs: Log-probabilities of its tokens; empty if there are none.
-            token_text: The texts of its tokens.
-            first: The first token of a prompt, which has no log-probability; None without a prompt.
-        """
-        offset = self._characters.get(index, 0)
-        self._characters[index] = offset + len(text)
-        has_logprobs = logprobs or first is not None
-        told = _listed_logprobs(logprobs, token_text, offset, first) if has_logprobs else None
-        return {"index": index, "text": text, "logprobs": told}
+    def _listed_logprobs(
+        self, index: int, given: TokenizedInput, logprobs: Sequence[TokenLogprobs]
+    ) -> dict[str, Any]:
+        """Log-probabilities of a choice's next tokens as lists, the form of completions."""
+        offsets = self._offsets_of(index, given).of_next([each.token_id for each in logprobs])
+        return _lists(logprobs, given) | {"text_offset": offsets}
+
+    def _offsets_of(self, index: int, given: TokenizedInput) -> TokenOffsets:
+        if index not in self._offsets:
+            self._offsets[index] = TokenOffsets(given)
+        return self._offsets[index]
 
     def _chat_choice(
-        self, index: int, sequence: GeneratedSequence, token_text: TokenText
+        self, index: int, sequence: GeneratedSequence, given: TokenizedInput
     ) -> dict[str, Any]:
         self.usage.reasoning += sequence.reasoning_tokens
         parts = sequence.parts
@@ -238,7 +245,7 @@ class Answer:
                 }
                 for call in calls
             ]
-        logprobs = _chat_logprobs(sequence.logprobs, token_text)
+        logprobs = _chat_logprobs(sequence.logprobs, given)
         return {"index": index, "message": message, "logprobs": logprobs}
 
     def _deltas(self, index: int, part: MessagePart) -> list[dict[str, Any]]:
@@ -267,14 +274,14 @@ def _finite(logprob: float) -> float:
 
 
 def _chat_logprobs(
-    logprobs: Sequence[TokenLogprobs], token_text: TokenText
+    logprobs: Sequence[TokenLogprobs], given: TokenizedInput
 ) -> dict[str, Any] | None:
     """Log-probabilities in the form of chat completions; None if there are none."""
     if not logprobs:
         return None
 
     def of(token_id: int, logprob: float) -> dict[str, Any]:
-        text = token_text(token_id)
+        text = given.token_text(token_id)
         return {"token": text, "logprob": _finite(logprob), "bytes": list(text.encode())}
 
     content = [
@@ -284,27 +291,24 @@ def _chat_logprobs(
     return {"content": content, "refusal": None}
 
 
-def _listed_logprobs(
-    logprobs: Sequence[TokenLogprobs], token_text: TokenText, offset: int, first: int | None
-) -> dict[str, Any]:
-    """Log-probabilities as lists, the form of completions."""
-    unknown = [] if first is None else [None]
-    token_ids = [] if first is None else [first]
-    texts = [token_text(each) for each in [*token_ids, *(each.token_id for each in logprobs)]]
+def _lists(logprobs: Sequence[TokenLogprobs], given: TokenizedInput) -> dict[str, list[Any]]:
     return {
-        "tokens": texts,
-        "token_logprobs": [*unknown, *(_finite(each.logprob) for each in logprobs)],
-        "top_logprobs": [*unknown, *(_by_text(each, token_text) for each in logprobs)],
-        "text_offset": list(itertools.accumulate(map(len, texts[:-1]), initial=offset)),
+        "tokens": [given.token_text(each.token_id) for each in logprobs],
+        "token_logprobs": [_finite(each.logprob) for each in logprobs],
+        "top_logprobs": [_by_text(each, given) for each in logprobs],
     }
 
 
-def _by_text(token: TokenLogprobs, token_text: TokenText) -> dict[str, float]:
+def _joined(first: Mapping[str, list[Any]], second: Mapping[str, list[Any]]) -> dict[str, Any]:
+    return {name: [*values, *second[name]] for name, values in first.items()}
+
+
+def _by_text(token: TokenLogprobs, given: TokenizedInput) -> dict[str, float]:
     """Log-probabilities by text, of the likeliest tokens and of the token itself.
 
     Of tokens with equal texts, the likeliest counts.
     """
     found: dict[str, float] = {}
     for token_id, logprob in (*token.top, (token.token_id, token.logprob)):
-        found.setdefault(token_text(token_id), _finite(logprob))
+        found.setdefault(given.token_text(token_id), _finite(logprob))
     return found
