@@ -25,6 +25,8 @@ class TokenizedInput:
         is_source: Whether it is a source, which the text answers instead of continuing it.
         token_text: The text of a token by its id, of the revision that generates; empty without a
             tokenizer.
+        token_bytes: The bytes of that text, also of a token that is part of a character; None if
+            they are not known.
         decode: The text of several tokens, without special tokens; likewise.
         context: Tokens of the prompt's end that the new text depends on.
         echo: Text that each sequence begins with: the prompt, if that is requested.
@@ -33,6 +35,7 @@ class TokenizedInput:
     tokens: int
     is_source: bool
     token_text: Callable[[int], str]
+    token_bytes: Callable[[int], bytes | None]
     decode: Callable[[Sequence[int]], str]
     context: Sequence[int] = ()
     echo: str = ""

@@ -1,6 +1,7 @@
 """Tokenizers of Hugging Face checkpoints."""
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +16,7 @@ from shaperouter_service.generation.limits import MIN_CHARACTERS_PER_TOKEN
 from shaperouter_service.telemetry.logs import adopt_loggers
 from shaperouter_service.text.chat_adaptation import ChatTemplateError, adapted
 from shaperouter_service.text.chat_template import render_chat, takes_parts
-from shaperouter_service.text.detokenizer import Detokenizer
+from shaperouter_service.text.detokenizer import REPLACEMENT, Detokenizer
 from shaperouter_service.text.languages import Languages
 from shaperouter_service.text.text_encoding import EncodedText, encode_texts
 from shaperouter_service.text.token_masks import ConstrainedVocabulary
@@ -23,6 +24,8 @@ from shaperouter_service.text.vocabulary import Vocabulary
 
 # What SentencePiece puts before words in place of a space.
 WORD_START = "\u2581"
+# What SentencePiece calls a byte of a character without a token.
+_BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 # A checkpoint with a tokenizer has at least one of these files. Without any, Transformers creates
 # an empty tokenizer for some families instead of failing.
@@ -55,6 +58,7 @@ class Tokenizer:
         self._takes_parts: dict[str, bool] = {}
         self._dropped_markers: dict[tuple[str, ...], Mapping[int, str]] = {}
         self._token_texts: dict[int, str] = {}
+        self._token_bytes: dict[int, bytes | None] = {}
         try:
             self._tokenizer = AutoTokenizer.from_pretrained(
                 directory,
@@ -240,6 +244,31 @@ class Tokenizer:
             )
         )
 
+    def token_bytes(self, token_id: int) -> bytes | None:
+        """The bytes of `token_text`, also of a token that is part of a character; None if unknown.
+
+        Joined, the bytes of several tokens are those of their characters.
+        """
+        if token_id not in self._token_bytes:
+            self._token_bytes[token_id] = self._find_token_bytes(token_id)
+        return self._token_bytes[token_id]
+
+    def _find_token_bytes(self, token_id: int) -> bytes | None:
+        token = self._tokenizer.convert_ids_to_tokens(token_id)
+        if token is None:
+            return None
+        if self.decoder == "ByteLevel":
+            return _bytes(token, self._byte_of_character)
+        if self._falls_back_to_bytes and (byte := _BYTE.fullmatch(token)):
+            return bytes([int(byte[1], 16)])
+        text = self.token_text(token_id)
+        # The text lacks bytes that form no character.
+        return None if REPLACEMENT in text and REPLACEMENT not in token else text.encode()
+
+    @cached_property
+    def _byte_of_character(self) -> Mapping[str, int]:
+        return _bytes_of_characters()
+
     @property
     def decoder(self) -> str | None:
         """The decoder's type in tokenizer.json; None joins tokens with spaces."""
@@ -273,7 +302,7 @@ class Tokenizer:
         alone = decoded([])
         if self.decoder == "ByteLevel":
             # A token's bytes may end within a character.
-            byte_of = _bytes_of_characters()
+            byte_of = self._byte_of_character
             tokens = [backend.id_to_token(token) or "" for token in ids]
             texts = [
                 _bytes(token, byte_of) if text else b""

@@ -135,6 +135,7 @@ class GenerationService:
             tokens=len(prepared.source or prepared.prompt),
             is_source=bool(prepared.source),
             token_text=tokenizer.token_text if tokenizer else lambda _: "",
+            token_bytes=tokenizer.token_bytes if tokenizer else lambda _: None,
             decode=tokenizer.decode if tokenizer else lambda _: "",
             context=prepared.context,
             echo=prepared.echo.text if prepared.echo else "",

@@ -50,7 +50,11 @@ def test_sequences_take_no_memory_before_they_begin() -> None:
     async def nothing(
         on_input: Callable[[TokenizedInput], None],
     ) -> AsyncGenerator[GenerationEvent, None]:
-        on_input(TokenizedInput(tokens=1, is_source=False, token_text=str, decode=str))
+        on_input(
+            TokenizedInput(
+                tokens=1, is_source=False, token_text=str, token_bytes=lambda _: None, decode=str
+            )
+        )
         for event in ():
             yield event
 

@@ -23,6 +23,7 @@ def offsets_in(tokenizer: Tokenizer, *, echo: str = "", prompt: Sequence[int] = 
             tokens=len(prompt),
             is_source=False,
             token_text=tokenizer.token_text,
+            token_bytes=tokenizer.token_bytes,
             decode=tokenizer.decode,
             context=context_of(tokenizer.decode, prompt),
             echo=echo,

@@ -50,6 +50,20 @@ async def streamed_message(talk: Talk, **asked: Any) -> dict[str, Any]:
     return message
 
 
+def test_log_probabilities_have_the_bytes_of_parts_of_a_character(talk: Any) -> None:
+    async def scenario(talk: Talk) -> None:
+        talk.answers("𝄞")
+        response = await talk.client.post(CHAT, json=HELLO | {"logprobs": True, "top_logprobs": 1})
+        (choice,) = response.json()["choices"]
+        assert choice["message"]["content"] == "𝄞"
+        tokens = choice["logprobs"]["content"]
+        assert [token["bytes"] for token in tokens] == [[byte] for byte in "𝄞".encode()]
+        (likeliest,) = tokens[0]["top_logprobs"]
+        assert likeliest["bytes"] == list(likeliest["token"].encode())
+
+    talk(scenario)
+
+
 def test_calls_of_tools_are_told_from_text(talk: Any) -> None:
     async def scenario(talk: Talk) -> None:
         talk.answers(f"Let me add.\n{CALL}\n{CALL}")

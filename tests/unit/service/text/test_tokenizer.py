@@ -9,6 +9,7 @@ import pytest
 import tokenizers
 import transformers
 
+from harness.sentencepiece import with_byte_fallback
 from shaperouter_service.errors import StartupError
 from shaperouter_service.text import Tokenizer, load_tokenizer
 
@@ -112,6 +113,23 @@ def test_decoding_leaves_out_special_tokens(tokenizer: Tokenizer, encode: Encode
 
 def test_decoding_keeps_spaces_before_punctuation(tokenizer: Tokenizer, encode: Encode) -> None:
     assert tokenizer.decode(encode("it 's , well , odd .")) == "it 's , well , odd ."
+
+
+def test_the_bytes_of_tokens_make_up_any_text(tokenizer: Tokenizer, encode: Encode) -> None:
+    text = "é 東京 😀 𝄞."
+    parts = [tokenizer.token_bytes(token) for token in encode(text)]
+    assert b"".join(filter(None, parts)) == text.encode()
+    assert len(parts) > len(text)
+
+
+def test_tokens_of_bytes_are_these_bytes(tmp_path: Path) -> None:
+    spaced = with_byte_fallback(tmp_path)
+    ids = [spaced.token_ids[piece] for piece in ("▁a", "<0xC3>", "<0xA9>", "</s>")]
+    assert [spaced.token_bytes(token) for token in ids] == [b" a", b"\xc3", b"\xa9", b"</s>"]
+
+
+def test_the_bytes_of_an_unknown_token_are_not_known(tokenizer: Tokenizer) -> None:
+    assert tokenizer.token_bytes(100_000) is None
 
 
 def test_a_tokenizer_without_a_class_is_named_by_its_algorithm(tokenizer: Tokenizer) -> None:

@@ -281,8 +281,12 @@ def _chat_logprobs(
         return None
 
     def of(token_id: int, logprob: float) -> dict[str, Any]:
-        text = given.token_text(token_id)
-        return {"token": text, "logprob": _finite(logprob), "bytes": list(text.encode())}
+        own = given.token_bytes(token_id)
+        return {
+            "token": given.token_text(token_id),
+            "logprob": _finite(logprob),
+            "bytes": None if own is None else list(own),
+        }
 
     content = [
         of(token.token_id, token.logprob) | {"top_logprobs": [of(*each) for each in token.top]}
