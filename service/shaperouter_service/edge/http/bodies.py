@@ -52,19 +52,35 @@ async def read_body(request: Request, *, limit: int) -> bytes:
         HttpError: It is too large, too slow, or compressed in a way that is not known.
         ClientDisconnect: The caller has gone.
     """
-    encoding = request.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in ("identity", *_COMPRESSED):
-        known = ", ".join(_COMPRESSED)
-        raise HttpError(
-            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            "unsupported_content_encoding",
-            f"content-encoding must be one of identity, {known}, got {shortened(encoding, 64)!r}",
-        )
+    encoding = _encoding(request, *_COMPRESSED)
     body = await _read(request, limit)
     if encoding in _COMPRESSED:
         # In a thread, since a small body may become a large one.
         body = await asyncio.to_thread(_decompressed, body, encoding, limit)
     return body
+
+
+def refuse_compressed(request: Request) -> None:
+    """Refuses bodies that are compressed.
+
+    Raises:
+        HttpError: The body is.
+    """
+    _encoding(request)
+
+
+def _encoding(request: Request, *compressed: str) -> str:
+    """The encoding of a body: identity, or one of those given."""
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    known = ("identity", *compressed)
+    if encoding not in known:
+        rule = f"must be one of {', '.join(known)}" if compressed else "of a form must be identity"
+        raise HttpError(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            "unsupported_content_encoding",
+            f"content-encoding {rule}, got {shortened(encoding, 64)!r}",
+        )
+    return encoding
 
 
 def _decompressed(body: bytes, encoding: str, limit: int) -> bytes:

@@ -15,7 +15,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import Request
 from starlette.types import Message
 
-from shaperouter_service.edge.http.bodies import check_type, read_pieces
+from shaperouter_service.edge.http.bodies import check_type, read_pieces, refuse_compressed
 from shaperouter_service.edge.http.errors import HttpError
 from shaperouter_service.errors import InvalidRequestError, shortened
 
@@ -50,9 +50,11 @@ class Form:
             max_text_bytes: Maximum size of everything else.
 
         Raises:
-            HttpError: The body is no form, or comes from a page of another site.
+            HttpError: The body is no form or compressed, or comes from a page of another site.
         """
         check_type(request, FORM_TYPE)
+        # Most recordings are compressed already, so decompressing forms would save little.
+        refuse_compressed(request)
         _refuse_other_sites(request)
         self.before: list[tuple[str, str]] = []
         self.after: list[tuple[str, str]] = []

@@ -397,6 +397,9 @@ HEADERS: list[tuple[dict[str, str], int, str]] = [
     ({"content-type": "application/json"}, 415, "must be multipart/form-data, got 'applic"),
     ({"content-type": "multipart/form-data"}, 400, "boundary must have from 1 to 70"),
     ({"content-type": f"multipart/form-data; boundary={'b' * 71}"}, 400, "got 71"),
+    ({"content-encoding": "gzip"}, 415, "content-encoding of a form must be identity, got 'gzip'"),
+    ({"content-encoding": "br"}, 415, "got 'br'"),
+    ({"content-encoding": "Identity"}, 200, ""),
     ({"origin": "https://evil.example"}, 403, "got a form from 'https://evil.example'"),
     ({"origin": "null"}, 403, "pages of other sites must send a bearer token"),
     ({"origin": "https://evil.example", "authorization": "Bearer x"}, 200, ""),
@@ -404,7 +407,7 @@ HEADERS: list[tuple[dict[str, str], int, str]] = [
 ]
 
 
-def test_forms_of_another_type_or_site_are_refused(http: Any) -> None:
+def test_forms_of_another_type_encoding_or_site_are_refused(http: Any) -> None:
     async def scenario(caller: Caller, worker: FakeWorker) -> None:
         content = form(*FIELDS.items(), ("file", RECORDING))
         for headers, status, told in HEADERS:
