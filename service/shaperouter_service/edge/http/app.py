@@ -76,7 +76,7 @@ def make_app(
 
     generations, models = Generations(core, gate), ModelList(core.models, core.on_demand)
     encoders, speech = Encoders(core.inference), Speech(core.transcription)
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/health", health, methods=["GET"]),
             route("/v1/models", "GET", models.all, is_work=False),
@@ -104,3 +104,7 @@ def make_app(
         ],
         exception_handlers={HTTPException: http_exception, Exception: defect},
     )
+    # A path with a slash at its end does not exist. The redirect would reach callers without a
+    # token, and its address comes from their own header.
+    app.router.redirect_slashes = False
+    return app

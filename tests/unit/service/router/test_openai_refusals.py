@@ -184,7 +184,13 @@ def test_a_body_that_does_not_arrive_is_given_up(
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
-    [("GET", "/v1/nothing", 404), ("GET", COMPLETIONS, 405), ("GET", "/v1/models/nope", 404)],
+    [
+        ("GET", "/v1/nothing", 404),
+        ("GET", COMPLETIONS, 405),
+        ("GET", "/v1/models/nope", 404),
+        ("GET", "/v1/models/", 404),
+        ("POST", f"{COMPLETIONS}/", 404),
+    ],
 )
 def test_what_does_not_exist_is_told_in_openais_form(
     http: Any, method: str, path: str, status: int
