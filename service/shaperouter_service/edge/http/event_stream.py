@@ -40,6 +40,8 @@ class EventStream(EventSourceResponse):
         The events close it, too, unless nobody has begun to read them.
         """
         super().__init__(events, sep="\n", ping=PING, headers={"x-accel-buffering": "no"})
+        # Whether the connection stays open is the server's decision, which adds its own header.
+        del self.headers["connection"]
         self.error_events = error_events
         self._close = close
         self._held: contextlib.AbstractContextManager[object] = contextlib.nullcontext()

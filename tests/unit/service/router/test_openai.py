@@ -363,6 +363,15 @@ def test_a_stream_that_waits_sends_comments(
     http(scenario)
 
 
+def test_a_stream_that_ends_its_connection_says_only_that(http: Any) -> None:
+    async def scenario(client: httpx.AsyncClient, *_: Any) -> None:
+        asked = PROMPT | {"stream": True}
+        response = await client.post(COMPLETIONS, json=asked, headers={"connection": "close"})
+        assert response.headers.get_list("connection") == ["close"]
+
+    http(scenario)
+
+
 def test_an_error_after_a_long_wait_is_an_event(http: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_stream, "PING", 0.02)
 
