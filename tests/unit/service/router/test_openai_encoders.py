@@ -12,7 +12,7 @@ import httpx2 as httpx
 import numpy as np
 import pytest
 
-from harness.fake_model import describe_encoder
+from harness.fake_model import describe_encoder, describe_function
 from harness.waiting import TIMEOUT
 from shaperouter.v1 import model_pb2
 from shaperouter_service.edge import offloading
@@ -53,7 +53,7 @@ def http(play: Play, sockets: Path) -> Callable[..., None]:
                 await scenario(client, worker)
 
         settings = {"http_listen": f"unix:{path}"} | more
-        called = [describe_encoder("encoder"), describe_ranker()]
+        called = [describe_encoder("encoder"), describe_ranker(), describe_function("double")]
         play(with_client, called=called, settings=settings)
 
     return run
@@ -62,6 +62,16 @@ def http(play: Play, sockets: Path) -> Callable[..., None]:
 def lengths(inputs: Any) -> np.ndarray[Any, Any]:
     found: np.ndarray[Any, Any] = inputs["attention_mask"].sum(axis=1, keepdims=True)
     return found.astype(np.float32)
+
+
+def test_a_function_has_no_maximum_length(http: Any) -> None:
+    async def scenario(client: httpx.AsyncClient, _: FakeWorker) -> None:
+        listed = (await client.get("/v1/models")).json()["data"]
+        lengths = {each["id"]: each.get("max_model_len") for each in listed}
+        assert (lengths["double"], lengths["encoder"] > 0) == (None, True)
+        assert "max_model_len" not in (await client.get("/v1/models/double")).json()
+
+    http(scenario)
 
 
 def test_each_text_has_an_embedding(http: Any, encode: Callable[[str], Sequence[int]]) -> None:

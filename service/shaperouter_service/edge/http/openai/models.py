@@ -43,7 +43,9 @@ class ModelList:
         return await self._on_demand.loadable() if self._on_demand else []
 
     def _described(self, model: ServedModel) -> dict[str, Any]:
-        return self._entry(model.name) | {"max_model_len": model.max_length}
+        # Functions have no sequences, so no maximum either.
+        length = {"max_model_len": model.max_length} if model.max_length else {}
+        return self._entry(model.name) | length
 
     def _entry(self, name: str) -> dict[str, Any]:
         return {
