@@ -21,7 +21,7 @@ class Input:
     Attributes:
         text_field: Field of the text.
         text: The text.
-        ids_field: Field of the token ids.
+        ids_field: Field of the token ids; that of the text, if one field takes either form.
         token_ids: The token ids.
     """
 
@@ -29,6 +29,11 @@ class Input:
     text: str | None
     ids_field: str
     token_ids: Sequence[int] | None
+
+    @property
+    def ids_list(self) -> str:
+        """Field of the list of token ids, which messages have within `ids_field`."""
+        return self.ids_field if self.ids_field == self.text_field else f"{self.ids_field}.ids"
 
     async def tokens(
         self, encode: Callable[[str], Awaitable[Sequence[int]]] | None
@@ -40,7 +45,7 @@ class Input:
         """
         if encode and self.text is not None:
             return self.text_field, await encode(self.text)
-        return f"{self.ids_field}.ids", self.token_ids or ()
+        return self.ids_list, self.token_ids or ()
 
 
 def input_violations(given: Input, model: ServedModel) -> Iterator[Violation]:
@@ -72,12 +77,13 @@ def _form_violations(given: Input, model: ServedModel, limit: TokenLimit) -> Ite
         if not text:
             yield Violation(field=field, description="must not be empty")
         elif not model.has_tokenizer:
-            description = f"model {model.name} has no tokenizer; send {given.ids_field}"
+            instead = "token ids" if given.ids_field == field else given.ids_field
+            description = f"model {model.name} has no tokenizer; send {instead}"
             yield Violation(field=field, description=description)
         else:
             yield from _text_violations(model, field, text, limit)
     elif ids is not None:
-        field = f"{given.ids_field}.ids"
+        field = given.ids_list
         if not ids:
             yield Violation(field=field, description="must not be empty, got 0 ids")
         # Look no further than the limit: longer lists are refused without reading them.

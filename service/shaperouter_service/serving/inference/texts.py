@@ -49,7 +49,7 @@ async def tokenized(
         TextQueueFullError: Too much text is already waiting to be tokenized.
     """
     if tokenizer is None:
-        description = f"{model.name} has no tokenizer: send {TOKENS}"
+        description = f"{model.name} has no tokenizer, so it takes token ids instead of texts"
         raise InvalidRequestError(Violation(field=f"inputs.{TEXT}", description=description))
     _check_names(request.inputs)
     texts = _decoded(TEXT, request.inputs[TEXT])
@@ -70,8 +70,10 @@ async def tokenized(
     encoded = await tokenizer.encode_texts(
         texts, pairs, limit.tokens if request.truncates else None
     )
-    _check_lengths(encoded, limit, has_pairs=pairs is not None)
-    _check_padding(encoded)
+    # In a request to rank documents, all first texts are the same query.
+    field = f"inputs.{TEXT if pairs is None else TEXT_PAIR}"
+    _check_lengths(encoded, limit, field, "" if pairs is None else " and its other text")
+    _check_padding(encoded, field)
     return _padded(encoded, spec, tokenizer.pad_id)
 
 
@@ -133,37 +135,36 @@ def _check_characters(
         raise InvalidRequestError(*violations[:MAX_VIOLATIONS_OF_LIST])
 
 
-def _check_lengths(encoded: Sequence[EncodedText], limit: TokenLimit, *, has_pairs: bool) -> None:
-    violations = list(_length_violations(encoded, limit, "text and text_pair" if has_pairs else ""))
+def _check_lengths(
+    encoded: Sequence[EncodedText], limit: TokenLimit, field: str, together: str
+) -> None:
+    violations = list(_length_violations(encoded, limit, field, together))
     if violations:
         raise InvalidRequestError(*violations[:MAX_VIOLATIONS_OF_LIST])
 
 
 def _length_violations(
-    encoded: Sequence[EncodedText], limit: TokenLimit, together: str
+    encoded: Sequence[EncodedText], limit: TokenLimit, field: str, together: str
 ) -> Iterator[Violation]:
     for index, text in enumerate(encoded):
         if not text.ids:
-            yield Violation(
-                field=f"inputs.{TEXT}[{index}]", description="must have a token, got none"
-            )
+            yield Violation(field=f"{field}[{index}]", description="must have a token, got none")
         elif len(text.ids) > limit.tokens:
-            what = f"{together} must have" if together else "must have"
             description = (
-                f"{what} at most {limit.tokens} tokens with special tokens ({limit.reason}), got "
-                f"{len(text.ids)}; set truncate to cut what is too long"
+                f"must have at most {limit.tokens} tokens with special tokens{together} "
+                f"({limit.reason}), got {len(text.ids)}; set truncate to cut what is too long"
             )
-            yield Violation(field=f"inputs.{TEXT}[{index}]", description=description)
+            yield Violation(field=f"{field}[{index}]", description=description)
 
 
-def _check_padding(encoded: Sequence[EncodedText]) -> None:
+def _check_padding(encoded: Sequence[EncodedText], field: str) -> None:
     longest = max(len(text.ids) for text in encoded)
     if len(encoded) * longest > MAX_PADDED_TOKENS:
         description = (
             f"must have at most {MAX_PADDED_TOKENS} tokens when padded to the longest text, got "
             f"{len(encoded)} texts of up to {longest} tokens"
         )
-        raise InvalidRequestError(Violation(field=f"inputs.{TEXT}", description=description))
+        raise InvalidRequestError(Violation(field=field, description=description))
 
 
 def _padded(encoded: Sequence[EncodedText], spec: CallSpec, pad_id: int) -> Tensors:

@@ -44,7 +44,7 @@ def http(play: Play, sockets: Path) -> Callable[..., None]:
     """Plays a scenario of an HTTP client and a worker with a text encoder."""
     path = sockets / "http"
 
-    def run(scenario: Callable[..., Any], **more: Any) -> None:
+    def run(scenario: Callable[..., Any], *, text: bool = True, **more: Any) -> None:
         async def with_client(router: Router, worker: FakeWorker) -> None:
             transport = httpx.AsyncHTTPTransport(uds=str(path))
             async with httpx.AsyncClient(
@@ -54,7 +54,7 @@ def http(play: Play, sockets: Path) -> Callable[..., None]:
 
         settings = {"http_listen": f"unix:{path}"} | more
         called = [describe_encoder("encoder"), describe_ranker(), describe_function("double")]
-        play(with_client, called=called, settings=settings)
+        play(with_client, called=called, settings=settings, text=text)
 
     return run
 
@@ -126,7 +126,19 @@ def test_documents_are_ranked_by_their_scores(http: Any) -> None:
         (EMBEDDINGS, {"input": None}, "input", "must be a text or a list of texts"),
         (EMBEDDINGS, {"input": []}, "input", "token ids are not supported, got []"),
         (EMBEDDINGS, {"input": [1, 2]}, "input", "got [1, 2]"),
-        (EMBEDDINGS, {"input": "graphs " * 60}, "input[0]", "must have at most"),
+        (EMBEDDINGS, {"input": "graphs " * 60}, "input", "must have at most"),
+        (EMBEDDINGS, {"input": ["a", "graphs " * 60]}, "input[1]", "must have at most"),
+        (EMBEDDINGS, {"model": "ranker"}, "model", "a text encoder that gives embeddings, got ran"),
+        (RERANK, {"model": "encoder"}, "model", "a text encoder that gives scores, got encoder"),
+        (RERANK, {"query": "graphs " * 60}, "documents[0]", "and its other text (max_length"),
+        (RERANK, {"query": "x" * 10**5}, "query", "must have at most 8192 characters"),
+        (RERANK, {"documents": ["a", "x" * 10**5]}, "documents[1]", "8192 characters"),
+        (
+            RERANK,
+            {"documents": ["a"] * 8193},
+            "documents",
+            "at most 8192 texts, got 8193",
+        ),
         (
             RERANK,
             {"query": "q" * 100_000, "documents": ["d"] * 1000},
@@ -158,6 +170,16 @@ def test_fields_that_cannot_be_used_are_refused(
         assert not worker.calls
 
     http(scenario)
+
+
+def test_a_model_without_a_tokenizer_is_told_without_fields_that_callers_lack(http: Any) -> None:
+    async def scenario(client: httpx.AsyncClient, _: FakeWorker) -> None:
+        for path, asked, param in ((EMBEDDINGS, ASKED, "input"), (RERANK, RANKED, "query")):
+            error = (await client.post(path, json=asked)).json()["error"]
+            assert error["param"] == param
+            assert "has no tokenizer, so it takes token ids instead of texts" in error["message"]
+
+    http(scenario, text=False)
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,8 @@ def error_of(response: httpx.Response) -> dict[str, Any]:
         (COMPLETIONS, {"prompt": []}, "prompt", "must have from 1 to 256 prompts, got 0"),
         (COMPLETIONS, {"prompt": ["a", 2.5]}, "prompt[1]", "got 2.5"),
         (COMPLETIONS, {"prompt": [1, 2**40]}, "prompt[0]", "must be a text or a list"),
+        (COMPLETIONS, {"prompt": [1, -2]}, "prompt[1]", "must be from 0 to"),
+        (COMPLETIONS, {"prompt": [[1, -2]]}, "prompt[0][1]", "must be from 0 to"),
         (COMPLETIONS, {"suffix": "x"}, "suffix", "is not supported, got 'x'"),
         (COMPLETIONS, {"best_of": 3}, "best_of", "must be n, 1, got 3"),
         (COMPLETIONS, {"prompt_logprobs": 1}, "prompt_logprobs", "with echo and logprobs"),

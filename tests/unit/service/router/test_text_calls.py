@@ -231,6 +231,8 @@ def test_types_are_not_checked_if_the_worker_does_not_tell_their_number(play: Pl
 def test_without_a_tokenizer_texts_are_refused(play: Play, detail: Detail) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         found = await violations(router, detail, inputs={"text": texts("a")})
-        assert found == {"inputs.text": "encoder has no tokenizer: send input_ids"}
+        assert found == {
+            "inputs.text": "encoder has no tokenizer, so it takes token ids instead of texts"
+        }
 
     play(scenario, called=ENCODER, text=False)

@@ -3,7 +3,7 @@
 import base64
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,10 @@ from shaperouter_service.edge.http.bodies import read_json
 from shaperouter_service.edge.http.calls import while_connected
 from shaperouter_service.edge.http.openai.fields import Fields, told
 from shaperouter_service.edge.offloading import translated
-from shaperouter_service.errors import InvalidRequestError
+from shaperouter_service.errors import InvalidRequestError, Violation
 from shaperouter_service.generation.limits import MAX_TEXT_REQUEST_BYTES
 from shaperouter_service.inference.calls import InferenceRequest, InferenceResult
+from shaperouter_service.inference.limits import MAX_TEXTS
 from shaperouter_service.serving.call import Call
 from shaperouter_service.serving.inference.service import InferenceService
 from shaperouter_service.tensors.shapes import MAX_TENSOR_BYTES
@@ -42,15 +43,18 @@ class Encoders:
     async def embeddings(self, request: Request, call: Call) -> Response:
         """POST /v1/embeddings."""
         fields = Fields(await read_json(request, limit=MAX_TEXT_REQUEST_BYTES))
-        texts = _texts(fields, "input")
+        texts, is_list = _texts(fields, "input")
         encoding = fields.text("encoding_format") or "float"
         if encoding not in ("float", "base64"):
             fields.refuse("encoding_format", f"must be 'float' or 'base64', got {told(encoding)}")
         fields.only("dimensions")
         asked = _request(fields, {TEXT: texts}, EMBEDDING)
-        result = await while_connected(
-            request, self._infer(asked, call, {TEXT: "input", ALL: "input"})
+        words = _CallersWords(
+            fields={TEXT: "input", ALL: "input"},
+            single="" if is_list else "input",
+            gives="embeddings",
         )
+        result = await while_connected(request, self._infer(asked, call, words))
         content = await translated(result.size, _embeddings, result, encoding)
         return Response(content, media_type="application/json")
 
@@ -70,10 +74,12 @@ class Encoders:
         if not isinstance(returns, bool | None):
             fields.refuse("return_documents", f"must be true or false, got {told(returns)}")
         asked = _request(fields, {TEXT: [query] * len(documents), TEXT_PAIR: documents}, SCORES)
-        result = await while_connected(
-            request,
-            self._infer(asked, call, {TEXT: "query", TEXT_PAIR: "documents", ALL: "documents"}),
+        words = _CallersWords(
+            fields={TEXT: "query", TEXT_PAIR: "documents", ALL: "documents"},
+            single="query",
+            gives="scores",
         )
+        result = await while_connected(request, self._infer(asked, call, words))
         scores = result.outputs[SCORES]
         if scores.shape[1] != 1:
             rule = f"must be a model with one score for a pair, got {result.model}"
@@ -88,23 +94,40 @@ class Encoders:
         return JSONResponse(body | {"usage": _usage(result)})
 
     async def _infer(
-        self, asked: InferenceRequest, call: Call, names: Mapping[str, str]
+        self, asked: InferenceRequest, call: Call, words: "_CallersWords"
     ) -> InferenceResult:
         """Calls the model; the result and errors have the caller's names of model and inputs."""
         try:
             return replace(await self._service.infer(asked, call), model=asked.model)
         except InvalidRequestError as error:
-            raise InvalidRequestError(
-                *(
-                    replace(each, field=_callers_field(each.field, names))
-                    for each in error.violations
-                )
-            ) from None
+            told = (words.of(each, asked.model) for each in error.violations)
+            # The texts of several rows may be one text of the caller.
+            raise InvalidRequestError(*dict.fromkeys(told)) from None
 
 
-def _callers_field(field: str, names: Mapping[str, str]) -> str:
-    name, bracket, rest = field.removeprefix("inputs.").partition("[")
-    return f"{names.get(name, name)}{bracket}{rest}"
+@dataclass(frozen=True, kw_only=True)
+class _CallersWords:
+    """How a caller names what tensors contain.
+
+    Attributes:
+        fields: The caller's fields, by names of tensors.
+        single: The field that is one text and no list; empty if there is none.
+        gives: What the model must give.
+    """
+
+    fields: Mapping[str, str]
+    single: str
+    gives: str
+
+    def of(self, violation: Violation, model: str) -> Violation:
+        """A violation in the caller's words."""
+        name, bracket, rest = violation.field.removeprefix("inputs.").partition("[")
+        if name == "outputs":
+            rule = f"must be a text encoder that gives {self.gives}, got {model}"
+            return Violation(field="model", description=f"{rule}: {violation.description}")
+        field = self.fields.get(name, name)
+        index = "" if field == self.single else f"{bracket}{rest}"
+        return replace(violation, field=f"{field}{index}")
 
 
 def _request(fields: Fields, texts: Mapping[str, Sequence[str]], output: str) -> InferenceRequest:
@@ -124,17 +147,17 @@ def _request(fields: Fields, texts: Mapping[str, Sequence[str]], output: str) ->
     )
 
 
-def _texts(fields: Fields, name: str) -> list[str]:
-    """A text, or a list of texts."""
+def _texts(fields: Fields, name: str) -> tuple[list[str], bool]:
+    """A text, or a list of texts; and whether it is a list."""
     value = fields.take(name)
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not texts or not all(isinstance(t, str) for t in texts):
         rule = "must be a text or a list of texts; token ids are not supported"
         fields.refuse(name, f"{rule}, got {told(value)}")
-        return []
+        return [], True
     if len(texts) > _MAX_TEXTS:
         fields.refuse(name, f"must have at most {_MAX_TEXTS} texts, got {len(texts)}")
-    return texts
+    return texts, isinstance(value, list)
 
 
 def _documents(fields: Fields) -> list[str]:
@@ -146,6 +169,8 @@ def _documents(fields: Fields) -> list[str]:
     if not texts or len(texts) < len(given):
         fields.refuse("documents", f"must be a list of texts, got {told(value)}")
         return []
+    if len(texts) > MAX_TEXTS:
+        fields.refuse("documents", f"must have at most {MAX_TEXTS} texts, got {len(texts)}")
     return texts
 
 
