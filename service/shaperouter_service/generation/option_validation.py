@@ -81,7 +81,9 @@ def _range_violations(
     if isinstance(high, ModelLimit):
         remark = _REMARKS[high].format(name=model.name)
         high = getattr(model, high)
-    if high is not None:
+    if high is None and value > INT32_MAX:
+        told = shown(INT32_MAX)
+    elif high is not None:
         told = shown(high)
     if not limit.contains(value, INT32_MAX if high is None else high):
         rule = f"must be {limit.rule(told)}{f' ({remark})' if remark else ''}"

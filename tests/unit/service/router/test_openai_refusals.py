@@ -48,7 +48,13 @@ def error_of(response: httpx.Response) -> dict[str, Any]:
         (CHAT, {"prompt": None, "messages": [{"role": "user"}]}, "messages[0].content", "required"),
         (COMPLETIONS, {"max_tokens": -1}, "max_tokens", "must be at least 0, got -1"),
         (COMPLETIONS, {"top_p": 7}, "top_p", "got 7"),
-        (COMPLETIONS, {"temperature": -1}, "temperature", "got -1"),
+        (
+            COMPLETIONS,
+            {"max_tokens": 2**31},
+            "max_tokens",
+            "must be from 0 to 2147483647, got 2147483648",
+        ),
+        (COMPLETIONS, {"temperature": -1}, "temperature", "(0 means greedy decoding), got -1"),
         (COMPLETIONS, {"presence_penalty": 1}, "presence_penalty", "use repetition_penalty"),
         (COMPLETIONS, {"logit_bias": {"x": 1}}, "logit_bias", "must be an object of numbers"),
         (

@@ -21,6 +21,8 @@ OPTION_NAMES: Mapping[str, str] = {
 }
 # Kinds whose values may be texts in JSON.
 _TEXTS = (Kind.TEXT, Kind.TEXTS, Kind.WORDS, Kind.LANGUAGE, Kind.EARLY_STOPPING)
+# What to do instead, in OpenAI's words, by ours.
+_HINTS: Mapping[str, str] = {OPTIONS["temperature"].hint: "0 means greedy decoding"}
 # Fields that change no answer: they name the caller, or ask for what is always so.
 _WITHOUT_EFFECT = (
     "user",
@@ -159,12 +161,17 @@ class Fields:
 
     @contextlib.contextmanager
     def callers_words(self) -> Iterator[None]:
-        """Puts the caller's names of fields into errors that the core raises inside the context."""
+        """Puts the caller's words into errors that the core raises inside the context."""
         try:
             yield
         except InvalidRequestError as error:
             violations = (
-                replace(each, field=self._callers_field(each.field)) for each in error.violations
+                replace(
+                    each,
+                    field=self._callers_field(each.field),
+                    description=_reworded(each.description),
+                )
+                for each in error.violations
             )
             # A field of the caller may be two options.
             raise InvalidRequestError(*dict.fromkeys(violations)) from None
@@ -183,6 +190,12 @@ class Fields:
 def told(value: Any) -> str:
     """A value from a caller, for an error."""
     return shortened(repr(value), _SHOWN)
+
+
+def _reworded(description: str) -> str:
+    for ours, hint in _HINTS.items():
+        description = description.replace(ours, hint)
+    return description
 
 
 def _listed(values: Collection[Any]) -> str:
