@@ -74,6 +74,16 @@ def test_a_top_k_of_minus_one_is_all_tokens(http: Any) -> None:
     http(scenario)
 
 
+@pytest.mark.parametrize(("seed", "used"), [(-1, 2**63 - 1), (-(2**63), 0), (7, 7)])
+def test_a_negative_seed_is_taken_modulo_two_to_the_63(http: Any, seed: int, used: int) -> None:
+    async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
+        response = await client.post(COMPLETIONS, json=PROMPT | {"seed": seed, "temperature": 1})
+        assert response.status_code == 200
+        assert worker.requests[0].options.seed == used
+
+    http(scenario)
+
+
 def test_a_stream_has_the_text_of_the_whole_answer(http: Any) -> None:
     async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
         whole = (await client.post(COMPLETIONS, json=PROMPT)).json()

@@ -54,6 +54,8 @@ def error_of(response: httpx.Response) -> dict[str, Any]:
             "max_tokens",
             "must be from 0 to 2147483647, got 2147483648",
         ),
+        (COMPLETIONS, {"seed": -(2**63) - 1}, "seed", "must be from -9223372036854775808 to 922"),
+        (COMPLETIONS, {"seed": 2**63}, "seed", "to 9223372036854775807, got 9223372036854775808"),
         (COMPLETIONS, {"temperature": -1}, "temperature", "(0 means greedy decoding), got -1"),
         (COMPLETIONS, {"presence_penalty": 1}, "presence_penalty", "use repetition_penalty"),
         (COMPLETIONS, {"logit_bias": {"x": 1}}, "logit_bias", "must be an object of numbers"),

@@ -11,7 +11,7 @@ from shaperouter_service.edge.http.openai.response_format import add_schema
 from shaperouter_service.edge.http.openai.tools import Tools, take_tools
 from shaperouter_service.generation.chat import Chat
 from shaperouter_service.generation.inputs import Input
-from shaperouter_service.generation.option import Needs
+from shaperouter_service.generation.option import INT64_MAX, Needs
 from shaperouter_service.generation.option_table import OPTIONS
 from shaperouter_service.generation.request import GenerationRequest
 
@@ -211,6 +211,7 @@ def take_options(
     """
     fields.only("prompt_logprobs", why="completions return them with echo and logprobs")
     options = fields.options()
+    _convert_seed(fields, options)
     options.setdefault("num_return_sequences", 1)
     if options.get("max_new_tokens") == 0 and not scores_prompt:
         unless = " without both echo and logprobs" if may_score else ""
@@ -231,6 +232,16 @@ def take_options(
     if several and "do_sample" not in options and options.get("num_beams", 1) == 1:
         options["do_sample"] = True
     return options
+
+
+def _convert_seed(fields: Fields, options: dict[str, Any]) -> None:
+    """Converts the seeds of OpenAI's API, which may be negative, to ours, which may not."""
+    seed, low = options.get("seed", 0), -INT64_MAX - 1
+    if low <= seed <= INT64_MAX:
+        if seed < 0:
+            options["seed"] = seed % -low
+    else:
+        fields.refuse(fields.names["seed"], f"must be from {low} to {INT64_MAX}, got {told(seed)}")
 
 
 def _is_of_sampling(name: str, value: Any) -> bool:
