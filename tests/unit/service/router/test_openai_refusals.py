@@ -89,10 +89,29 @@ def error_of(response: httpx.Response) -> dict[str, Any]:
         ),
         (
             COMPLETIONS,
-            {"response_format": {"type": "json_schema", "json_schema": {"scheme": {}}}},
-            "response_format.json_schema.scheme",
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": {}, "x": 1}}},
+            "response_format.json_schema.x",
             "is unknown",
         ),
+        (
+            COMPLETIONS,
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "a"}}},
+            "response_format.json_schema.schema",
+            "is required with type 'json_schema'",
+        ),
+        (
+            COMPLETIONS,
+            {"response_format": {"type": "json_schema"}},
+            "response_format.json_schema",
+            "is required with type 'json_schema'",
+        ),
+        (
+            COMPLETIONS,
+            {"response_format": {}},
+            "response_format.type",
+            "or 'json_schema', got none",
+        ),
+        (COMPLETIONS, {"response_format": "text"}, "response_format", "must be an object"),
         (
             COMPLETIONS,
             {

@@ -211,6 +211,8 @@ def test_items_of_an_earlier_response_are_one_message(talk: Any) -> None:
             "text.format.schema",
             "nothing",
         ),
+        ({"text": {"format": {"type": "json_schema"}}}, "text.format.schema", "is required with"),
+        ({"text": {"format": {"schema": {}}}}, "text.format.type", "got none"),
         ({"text": {"unheard": 1}}, "text.unheard", "is unknown"),
         ({"reasoning": {"effort": "low"}}, "reasoning.effort", "does not read"),
         ({"reasoning": {"summary": "auto"}}, "reasoning.summary", "is not supported"),

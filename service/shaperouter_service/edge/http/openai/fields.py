@@ -65,6 +65,10 @@ class Fields:
         """
         self.violations.add(shortened(field, _SHOWN), description)
 
+    def has(self, name: str) -> bool:
+        """Whether there is a value that has not been taken."""
+        return name in self._left
+
     def take(self, name: str) -> Any:
         """Any value; None if it is missing."""
         return self._left.pop(name, None)
