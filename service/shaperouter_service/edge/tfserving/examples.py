@@ -62,8 +62,18 @@ def classifications(outputs: Mapping[str, Array]) -> ClassificationResult:
 
 
 def regressions(outputs: Mapping[str, Array]) -> RegressionResult:
-    """The value of each example: [rows] or [rows, 1]."""
+    """The value of each example: [rows] or [rows, 1].
+
+    Raises:
+        InvalidRequestError: The model gave another number of values, which it may if its signature
+            leaves the size free.
+    """
+    values = outputs[VALUES]
+    if values.size != len(values):
+        rule = "must be a model that gives one value for each example"
+        description = f"{rule}, got {VALUES} of shape {list(values.shape)}; call Predict for these"
+        raise InvalidRequestError(Violation(field="model_spec.name", description=description))
     result = RegressionResult()
-    for value in outputs[VALUES].reshape(len(outputs[VALUES]), -1)[:, 0].tolist():
+    for value in values.ravel().tolist():
         result.regressions.add(value=value)
     return result

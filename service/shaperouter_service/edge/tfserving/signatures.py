@@ -49,7 +49,7 @@ def method_of(spec: CallSpec) -> str:
     if len(spec.inputs) != 1 or not _is(spec.inputs[0], DType.BYTES, 1):
         return PREDICT
     outputs = {each.name: each for each in spec.outputs}
-    if outputs.keys() == {VALUES} and any(_is(outputs[VALUES], DType.FP32, n) for n in (1, 2)):
+    if outputs.keys() == {VALUES} and _regresses(outputs[VALUES]):
         return REGRESS
     types = {CLASSES: DType.BYTES, SCORES: DType.FP32}
     if outputs and all(
@@ -57,6 +57,12 @@ def method_of(spec: CallSpec) -> str:
     ):
         return CLASSIFY
     return PREDICT
+
+
+def _regresses(tensor: TensorSpec) -> bool:
+    """Whether a tensor may have one value for each example; only calls tell if a size is free."""
+    is_column = _is(tensor, DType.FP32, 2) and tensor.shape[1] in (1, None)
+    return is_column or _is(tensor, DType.FP32, 1)
 
 
 def _is(tensor: TensorSpec, dtype: DType, dimensions: int) -> bool:

@@ -1,5 +1,7 @@
 """Signatures and examples of TensorFlow Serving."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -41,6 +43,9 @@ def spec(*inputs: TensorSpec, outputs: tuple[TensorSpec, ...]) -> CallSpec:
         (spec(EXAMPLES, outputs=(CLASSES, SCORES)), CLASSIFY),
         (spec(EXAMPLES, outputs=(SCORES,)), CLASSIFY),
         (spec(EXAMPLES, outputs=(VALUES,)), REGRESS),
+        (spec(EXAMPLES, outputs=(replace(VALUES, shape=(None,)),)), REGRESS),
+        (spec(EXAMPLES, outputs=(replace(VALUES, shape=(None, None)),)), REGRESS),
+        (spec(EXAMPLES, outputs=(replace(VALUES, shape=(None, 3)),)), PREDICT),
         (spec(IMAGES, outputs=(CLASSES, SCORES)), PREDICT),
         (spec(EXAMPLES, outputs=(SCORES, VALUES)), PREDICT),
         (spec(EXAMPLES, IMAGES, outputs=(SCORES,)), PREDICT),
@@ -118,3 +123,8 @@ def test_classes_have_labels_and_scores_where_the_model_gives_them() -> None:
 def test_each_example_is_regressed_to_a_value(shape: tuple[int, ...]) -> None:
     found = regressions({"outputs": np.float32([1.5, 2.5]).reshape(shape)})
     assert [each.value for each in found.regressions] == [1.5, 2.5]
+
+
+def test_several_values_of_an_example_are_no_regression() -> None:
+    with pytest.raises(InvalidRequestError, match=r"one value for each.*of shape \[2, 3\]; call"):
+        regressions({"outputs": np.zeros((2, 3), np.float32)})

@@ -152,6 +152,17 @@ def test_regress_answers_with_values(play: Play) -> None:
     play(scenario, called=REGRESSOR)
 
 
+def test_regress_refuses_several_values_of_an_example(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.answer = lambda inputs: {"outputs": np.float32([[0.5, 1.5], [2.5, 3.5]])}
+        request = regression_pb2.RegressionRequest(**examples())
+        error = await router.error(predictions(router).Regress(request, timeout=TIMEOUT))
+        assert error.code() is StatusCode.INVALID_ARGUMENT
+        assert "got outputs of shape [2, 2]; call Predict" in str(error.details())
+
+    play(scenario, called=describe_examples({"outputs": ("FP32", [-1, -1])}))
+
+
 async def classify(router: Router, model: str) -> list[list[str]]:
     """The labels of two examples."""
     request = classification_pb2.ClassificationRequest(**examples(model_spec={"name": model}))
