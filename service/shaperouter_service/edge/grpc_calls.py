@@ -29,7 +29,11 @@ _current: ContextVar[Call] = ContextVar("call")
 
 
 class CallGate:
-    """Makes calls pass the gate; see `rpc.interceptor.Within`."""
+    """Makes calls pass the gate; see `rpc.interceptor.Within`.
+
+    Attributes:
+        gate: The gate.
+    """
 
     def __init__(
         self,
@@ -40,7 +44,7 @@ class CallGate:
         for_probes: Collection[str] = (),
     ) -> None:
         """Takes the gate, and sets of methods; see `GrpcDoor`."""
-        self._gate = gate
+        self.gate = gate
         self._work = work
         self._for_operators = for_operators
         self._for_probes = for_probes
@@ -55,7 +59,7 @@ class CallGate:
         if method.startswith(_HEALTH) or method in self._for_probes:
             yield
             return
-        with self._gate.passed(
+        with self.gate.passed(
             call,
             token=_token(metadata),
             is_work=method in self._work,
@@ -71,7 +75,7 @@ class CallGate:
         """
         call = _begin(current_call().method, context)
         metadata = context.invocation_metadata() or ()
-        with self._gate.passed(call, token=_token(metadata), is_work=True, for_operators=False):
+        with self.gate.passed(call, token=_token(metadata), is_work=True, for_operators=False):
             yield
 
 

@@ -34,6 +34,7 @@ from shaperouter_service.errors import (
 from shaperouter_service.routing.served_model import ServedModel
 from shaperouter_service.serving.call import Call
 from shaperouter_service.serving.core import Core
+from shaperouter_service.serving.gate import Gate
 from shaperouter_service.serving.models import answers_once, wrong_model
 
 # Extensions of the protocol that both faces have, by Triton's names.
@@ -43,9 +44,10 @@ EXTENSIONS = ("model_configuration", "parameters", "statistics")
 class OpenInference:
     """Runs and describes models."""
 
-    def __init__(self, core: Core) -> None:
-        """Takes the core."""
+    def __init__(self, core: Core, gate: Gate) -> None:
+        """Takes the core, and the gate, which tells whether work is admitted."""
         self._core = core
+        self._gate = gate
 
     def server(self, extensions: Sequence[str]) -> pb.ServerMetadataResponse:
         """Describes the server."""
@@ -55,8 +57,8 @@ class OpenInference:
 
     @property
     def is_ready(self) -> bool:
-        """Whether callers should come; see `Models.ready`."""
-        return self._core.models.ready
+        """Whether callers should come; see `Models.ready`. Not while the router drains."""
+        return self._core.models.ready and self._gate.is_open
 
     def is_model_ready(self, name: str, version: str) -> bool:
         """Whether one model can be called; what does not exist is not ready, as with Triton."""

@@ -42,6 +42,22 @@ def test_health_follows_workers(play: Play, until: Until) -> None:
     play(scenario, started=False)
 
 
+def test_a_router_that_stops_is_live_and_not_ready(play: Play, until: Until) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.script.insert(0, worker.hold)
+        stub = stub_of(router)
+        call = stub.ModelInfer(infer_request(text_input="A"), timeout=TIMEOUT)
+        await until(lambda: worker.running == 1)
+        router.stop.set()
+        while (await stub.ServerReady(pb.ServerReadyRequest(), timeout=TIMEOUT)).ready:
+            pass
+        assert (await stub.ServerLive(pb.ServerLiveRequest(), timeout=TIMEOUT)).live
+        worker.released.set()
+        await call
+
+    play(scenario, grace=TIMEOUT)
+
+
 @pytest.mark.parametrize(("name", "version"), [("gpt3", ""), ("tiny", "2")])
 def test_an_unknown_model_or_version_is_not_ready(play: Play, name: str, version: str) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:

@@ -52,7 +52,7 @@ class InferenceServicer(grpc_service_pb2_grpc.GRPCInferenceServiceServicer):
     async def ServerReady(
         self, request: pb.ServerReadyRequest, context: Any
     ) -> pb.ServerReadyResponse:
-        """Tells whether every model can be called."""
+        """Tells whether callers should come."""
         return pb.ServerReadyResponse(ready=self._protocol.is_ready)
 
     async def ModelReady(

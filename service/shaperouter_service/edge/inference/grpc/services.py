@@ -14,7 +14,7 @@ _SERVICE = grpc_service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
 
 def _add(server: aio.Server, core: Core, call_gate: CallGate) -> None:
     grpc_service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(
-        InferenceServicer(OpenInference(core), call_gate), server
+        InferenceServicer(OpenInference(core, call_gate.gate), call_gate), server
     )
 
 

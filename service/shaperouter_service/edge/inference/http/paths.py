@@ -52,10 +52,9 @@ _UNSERVED = (
 class Answers:
     """Answers the requests of the protocol's paths."""
 
-    def __init__(self, protocol: OpenInference, gate: Gate) -> None:
-        """Takes what answers, and the gate, which tells whether work is admitted."""
+    def __init__(self, protocol: OpenInference) -> None:
+        """Takes what answers."""
         self._protocol = protocol
-        self._gate = gate
         # Large bodies are read one at a time: all need Python's lock, and lists of numbers take
         # many times the memory of their JSON.
         self._reading = asyncio.Lock()
@@ -66,7 +65,7 @@ class Answers:
 
     async def ready(self, _: Request, __: Call) -> Response:
         """GET /v2/health/ready."""
-        is_ready = self._protocol.is_ready and self._gate.is_open
+        is_ready = self._protocol.is_ready
         return JSONResponse({"ready": is_ready}, _health_status(is_ready=is_ready))
 
     async def model_ready(self, request: Request, _: Call) -> Response:
@@ -221,7 +220,7 @@ def _target(request: Request) -> tuple[str, str]:
 
 
 def _paths(core: Core, gate: Gate) -> Sequence[Path]:
-    answers = Answers(OpenInference(core), gate)
+    answers = Answers(OpenInference(core, gate))
     paths = [
         Path(path="/v2", method="GET", answer=answers.server),
         Path(path="/v2/health/live", method="GET", answer=answers.live, is_open=True),
