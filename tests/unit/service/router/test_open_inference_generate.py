@@ -76,6 +76,21 @@ def test_generate_takes_empty_words_for_none(http: Any, place: str) -> None:
     http(scenario)
 
 
+@pytest.mark.parametrize("prompt", ["q", "qz", "qzx"])
+def test_log_probabilities_of_a_prompt_are_a_list(
+    http: Any, encode: Callable[[str], list[int]], prompt: str
+) -> None:
+    async def scenario(client: httpx.AsyncClient, _: Router, worker: FakeWorker) -> None:
+        _, *scored = encode(prompt)
+        assert len(scored) == len(prompt) - 1
+        worker.script = [worker.scores(*scored), *worker.script] if scored else worker.script
+        asked = TEXT | {"text_input": prompt, "prompt_logprobs": 0}
+        body = (await client.post(GENERATE, json=asked)).json()
+        assert body["prompt_logprobs"] == [-token / 4 for token in scored]
+
+    http(scenario)
+
+
 def test_several_sequences_are_a_list(http: Any) -> None:
     async def scenario(client: httpx.AsyncClient, *_: Any) -> None:
         body = (await client.post(GENERATE, json=TEXT | {"n": 2, "do_sample": True})).json()

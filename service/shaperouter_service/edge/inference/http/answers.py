@@ -6,6 +6,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from shaperouter_service.edge.inference.generation_inputs import PROMPT_LOGPROBS
 from shaperouter_service.edge.inference.http.bodies import BINARY, BINARY_SIZE, JSON_LENGTH, Asked
 from shaperouter_service.edge.inference.http.json_tensors import data_of, texts_of
 from shaperouter_service.edge.inference.raw_tensors import bytes_of
@@ -49,13 +50,17 @@ def infer_answer(response: InferResponse, asked: Asked) -> Response:
 
 
 def generate_body(response: InferResponse) -> dict[str, Any]:
-    """An answer of the generate extension: each tensor is a field, of one value or a list."""
+    """An answer of the generate extension: each tensor is a field, of one value or a list.
+
+    A tensor with an element for each token is always a list: how many there are is chance.
+    """
     body = _head(response)
     for name, array in response.outputs.items():
         values = array.ravel().tolist()
         if DType.of(array) is DType.BYTES:
             values = texts_of(values)
-        body[name] = values[0] if len(values) == 1 else values
+        is_list = name == PROMPT_LOGPROBS or len(values) != 1
+        body[name] = values if is_list else values[0]
     return body
 
 
