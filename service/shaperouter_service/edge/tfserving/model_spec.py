@@ -40,7 +40,7 @@ def spec_of(model: str, *, signature: bool = True) -> ModelSpec:
     """The model of a response.
 
     Args:
-        model: Name of the model.
+        model: The name that the request gave, which may be an alias.
         signature: Whether it was a signature that answered.
     """
     spec = ModelSpec(name=model, signature_name=SIGNATURE if signature else "")

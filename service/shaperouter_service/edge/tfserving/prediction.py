@@ -61,7 +61,8 @@ class PredictionServicer(prediction_service_pb2_grpc.PredictionServiceServicer):
             received_bytes=request.ByteSize(),
         )
         result = await self._core.inference.infer(asked, current_call())
-        return await translated(result.size, _predicted, result)
+        name = request.model_spec.name or result.model
+        return await translated(result.size, _predicted, result, name)
 
     async def Classify(
         self, request: classification_pb2.ClassificationRequest, context: Any
@@ -69,7 +70,7 @@ class PredictionServicer(prediction_service_pb2_grpc.PredictionServiceServicer):
         """Classifies examples."""
         result = await self._run_examples(request.model_spec, request.input, CLASSIFY)
         return classification_pb2.ClassificationResponse(
-            model_spec=spec_of(result.model),
+            model_spec=spec_of(request.model_spec.name or result.model),
             result=await translated(result.size, classifications, result.outputs),
         )
 
@@ -79,7 +80,7 @@ class PredictionServicer(prediction_service_pb2_grpc.PredictionServiceServicer):
         """Predicts a number for each example."""
         result = await self._run_examples(request.model_spec, request.input, REGRESS)
         return regression_pb2.RegressionResponse(
-            model_spec=spec_of(result.model),
+            model_spec=spec_of(request.model_spec.name or result.model),
             result=await translated(result.size, regressions, result.outputs),
         )
 
@@ -128,8 +129,8 @@ def _only_input(model: ServedModel, method: str) -> str:
     return spec.inputs[0].name
 
 
-def _predicted(result: InferenceResult) -> predict_pb2.PredictResponse:
+def _predicted(result: InferenceResult, name: str) -> predict_pb2.PredictResponse:
     return predict_pb2.PredictResponse(
-        model_spec=spec_of(result.model),
+        model_spec=spec_of(name),
         outputs={name: tensor_to_message(array) for name, array in result.outputs.items()},
     )

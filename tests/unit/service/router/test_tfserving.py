@@ -25,6 +25,7 @@ from shaperouter_service.edge.tfserving.stubs.tensorflow_serving.apis import (
     regression_pb2,
 )
 from shaperouter_service.edge.tfserving.tensors import tensor_to_message, tensors_from_messages
+from shaperouter_service.routing.deployments import Target
 from shaperouter_service.routing.on_demand import OnDemandLimits
 
 if TYPE_CHECKING:
@@ -239,6 +240,32 @@ def test_metadata_has_the_signature(play: Play) -> None:
         assert "metadata_field: must be signature_def, got ['graph']" in str(error.details())
 
     play(scenario, called=DOUBLE)
+
+
+def test_the_answer_of_an_alias_has_its_name(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        stub, asked = predictions(router), examples(model_spec={"name": "alias"})
+        worker.answer = cats_and_dogs
+        classification = classification_pb2.ClassificationRequest(**asked)
+        answers = [await stub.Classify(classification, timeout=TIMEOUT)]
+        given = {"examples": np.array([b""], object)}
+        answers.append(await predict(router, spec={"name": "alias"}, inputs=given))
+        answers.append(await predict(router, spec={"name": ""}, inputs=given))
+        assert [each.model_spec.name for each in answers] == ["alias", "alias", "rated"]
+
+    aliases = {"alias": [Target(model="rated", share=1.0)]}
+    play(scenario, models=(), called=CLASSIFIER, settings={"aliases": aliases})
+
+
+def test_the_regression_of_an_alias_has_its_name(play: Play) -> None:
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.answer = lambda inputs: {"outputs": np.float32([[0.5], [1.5]])}
+        request = regression_pb2.RegressionRequest(**examples(model_spec={"name": "alias"}))
+        answer = await predictions(router).Regress(request, timeout=TIMEOUT)
+        assert answer.model_spec.name == "alias"
+
+    aliases = {"alias": [Target(model="rated", share=1.0)]}
+    play(scenario, models=(), called=REGRESSOR, settings={"aliases": aliases})
 
 
 def test_status_follows_workers(play: Play, until: Callable[..., Any]) -> None:
