@@ -107,18 +107,25 @@ class AsyncConnection(AsyncCalls, Generic[StubsT]):
         self._make_stubs = stubs
         self._channel: grpc.aio.Channel | None = None
         self._stubs: StubsT | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def stubs(self) -> StubsT:
         """The channel's stubs.
 
         Raises:
-            RuntimeError: The connection is closed, or no event loop is running.
+            RuntimeError: The connection is closed, no event loop is running, or it is another one
+                than that of the channel.
         """
         if self.cancelled:
             raise RuntimeError("the client is closed")
+        loop = asyncio.get_running_loop()
+        if self._loop not in (None, loop):
+            raise RuntimeError(
+                "the client belongs to the event loop of its first call, but another one is "
+                "running; make a client in each event loop"
+            )
         if self._stubs is None:
-            asyncio.get_running_loop()  # a clear error if no loop is running
             target, credentials = self._endpoint.address, self._endpoint.credentials
             options = channel_options(target)
             self._channel = (
@@ -127,6 +134,7 @@ class AsyncConnection(AsyncCalls, Generic[StubsT]):
                 else grpc.aio.insecure_channel(target, options=options)
             )
             self._stubs = self._make_stubs(self._channel)
+            self._loop = loop
         return self._stubs
 
     async def gather(

@@ -37,8 +37,8 @@ class Client(TranscriptionCalls, InferenceCalls, RepositoryCalls):
     that. Every method raises `ShaperouterError` or one of its subclasses.
 
     Threads may share a blocking client. A client for asyncio may be created anywhere and belongs to
-    the event loop of its first call; cancelling a task cancels the call that it awaits. Use either
-    as a context manager, or call `close`.
+    the event loop of its first call, so each `asyncio.run` needs one of its own; cancelling a task
+    cancels the call that it awaits. Use either as a context manager, or call `close`.
     """
 
     # A str is also a sequence of str. The first overload makes it one prompt.

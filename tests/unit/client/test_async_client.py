@@ -268,3 +268,20 @@ def test_client_can_be_created_outside_the_loop(fake: FakeShaperouter) -> None:
             assert (await client.generate("x")).text == " a library"
 
     run(scenario())
+
+
+def test_client_refuses_calls_in_another_event_loop(fake: FakeShaperouter) -> None:
+    client = AsyncClient(fake.address)
+
+    async def first() -> None:
+        assert (await client.generate("x")).text == " a library"
+
+    async def second() -> None:
+        with pytest.raises(RuntimeError, match="make a client in each event loop"):
+            await client.generate("x")
+        with pytest.raises(RuntimeError, match="make a client in each event loop"):
+            client.stream("x")
+        await client.close()
+
+    run(first())
+    run(second())
