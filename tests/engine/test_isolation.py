@@ -9,10 +9,12 @@ from harness.device_calls import Call, record_calls
 from harness.engine import GOLDENS, SLOTS, TIMEOUT, Bench, Collected
 from harness.waiting import wait_until
 from shaperouter_service.compile_cache import CompileCache
+from shaperouter_service.decoding import Options
 from shaperouter_service.generation.run_events import Isolated, NewTokens, Stalled
-from shaperouter_service.graphs import GraphState
+from shaperouter_service.graphs import Graph, GraphState
 from shaperouter_service.routing.signatures import GraphKind, Signature
-from shaperouter_service.worker.run import Run
+from shaperouter_service.worker.isolation import participants
+from shaperouter_service.worker.run import Event, Phase, Run, Timings
 
 MODEL = "gpt2-untied"  # It has no end token, so runs generate all their tokens.
 T5_MODEL = "t5-tied"
@@ -111,6 +113,42 @@ def test_a_suspect_with_beams_is_alone_until_its_end(bench: Bench, calls: list[C
     )
     suspect.wait()
     assert {tuple(runs) for runs in span(calls, suspect.run)} == {(suspect.run,)}
+
+
+def make_run(*, suspect: bool) -> tuple[Run, list[Event]]:
+    """A run with beam search that has begun to decode, and its events."""
+    events: list[Event] = []
+    run = Run(
+        request_id="r",
+        client="c",
+        lane_beams=4,
+        token_ids=[1],
+        max_new_tokens=5,
+        eos_token_ids=(),
+        num_beams=4,
+        num_return_sequences=1,
+        logprobs=None,
+        options=Options.neutral(),
+        emit=events.append,
+        timings=Timings(arrived=0.0),
+        suspect=suspect,
+    )
+    run.phase = Phase.DECODE
+    return run, events
+
+
+def test_a_suspect_that_has_stalled_is_alone_from_its_next_chunk() -> None:
+    (suspect, events), (other, _) = make_run(suspect=True), make_run(suspect=False)
+    graph = Graph(Signature(model=MODEL, kind=GraphKind.DECODE, rows=1, length=512, beams=4))
+    assert participants([suspect, other], ()) == [suspect]
+    graph.state = GraphState.COMPILING
+    suspect.stall(graph, 0.0)
+    assert participants([suspect, other], ()) == [suspect, other]
+    graph.state = GraphState.READY
+    # The device has not called the graph yet, so nothing has ended the stall.
+    assert suspect.stalled_on is not None
+    assert participants([suspect, other], ()) == [suspect]
+    assert [type(event) for event in events] == [Isolated, Stalled, Isolated]
 
 
 def test_a_run_cancelled_while_a_suspect_is_isolated_leaves_the_queue(

@@ -239,8 +239,11 @@ class Run:
 
     @property
     def needs_isolation(self) -> bool:
-        """Whether the device must run it alone once it has a slot."""
-        if not self.suspect or self._stalled_on is not None or self.phase is Phase.ENDED:
+        """Whether the device must run it alone once it has a slot.
+
+        It does not while its graph is made, but from its first chunk after that.
+        """
+        if not self.suspect or self.waits_for_graph or self.phase is Phase.ENDED:
             return False
         return self.num_beams > 1 or self.aligns or not self.begun
 
