@@ -102,11 +102,10 @@ def _is_json(log_format: LogFormat) -> bool:
 def _renderer(log_format: LogFormat) -> list[Any]:
     if _is_json(log_format):
         return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-    if sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
-        return [structlog.dev.ConsoleRenderer()]
-    # Tracebacks would be coloured otherwise.
+    colors = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    # Tracebacks would be coloured otherwise, and show local variables: inputs of callers.
     plain = structlog.dev.plain_traceback
-    return [structlog.dev.ConsoleRenderer(colors=False, exception_formatter=plain)]
+    return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=plain)]
 
 
 def _log_exception(kind: type[BaseException], error: BaseException, trace: Any) -> None:

@@ -54,8 +54,13 @@ import structlog
 from shaperouter_service.telemetry.logs import LogSettings, configure_logs
 
 configure_logs(LogSettings(format="console"))
-try:
+
+def fail():
+    prompt = "a caller's prompt".upper()
     raise ValueError("no")
+
+try:
+    fail()
 except ValueError:
     structlog.get_logger().exception("something happened", of="it")
 """
@@ -100,8 +105,8 @@ def test_the_level_applies_to_libraries() -> None:
     assert {line["level"] for line in logged("error")} == {"error", "critical"}
 
 
-def colored(**variables: str) -> bool:
-    """Whether what is written for people to a terminal has colours."""
+def on_terminal(**variables: str) -> bytes:
+    """What is written for people to a terminal."""
     ours, terminal = pty.openpty()
     with os.fdopen(ours, "rb", buffering=0) as reader:
         process = subprocess.Popen(
@@ -116,13 +121,21 @@ def colored(**variables: str) -> bool:
             pass
         assert process.wait() == 0
     assert b"something happened" in text
-    return b"\x1b[" in text
+    return text
 
 
 def test_a_terminal_gets_colours() -> None:
     plain = dict.fromkeys(("NO_COLOR", "FORCE_COLOR"), "")
-    assert colored(**plain)
-    assert not colored(**plain | {"NO_COLOR": "1"})
+    assert b"\x1b[" in on_terminal(**plain)
+    assert b"\x1b[" not in on_terminal(**plain | {"NO_COLOR": "1"})
+
+
+@pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}], ids=str)
+def test_a_traceback_on_a_terminal_has_no_values_of_variables(variables: dict[str, str]) -> None:
+    text = on_terminal(**variables)
+    assert b"in fail" in text
+    assert b"ValueError: no" in text
+    assert b"A CALLER'S PROMPT" not in text
 
 
 @pytest.mark.parametrize("variables", [{}, {"FORCE_COLOR": "1"}], ids=str)
