@@ -24,7 +24,7 @@ from shaperouter_service.errors import StoppingError, UnknownModelError
 from shaperouter_service.generation.run_events import GraphUse
 from shaperouter_service.inference.calls import CallTimings, Tensors, WorkerResult
 from shaperouter_service.routing.call_decision import CallShape
-from shaperouter_service.routing.deployments import public_name
+from shaperouter_service.routing.deployments import newest, public_name
 from shaperouter_service.routing.signatures import GraphKind
 from shaperouter_service.rpc.heartbeat import HEARTBEAT
 from shaperouter_service.rpc.server import listen, make_server
@@ -38,6 +38,7 @@ from shaperouter_service.wire.calls import (
     worker_call_from_message,
     worker_result_to_message,
 )
+from shaperouter_service.wire.deployments import deployments_from_message, deployments_to_message
 from shaperouter_service.wire.signatures import signature_to_message
 from shaperouter_service.worker.run_stream import RunStreams, Send
 
@@ -353,10 +354,14 @@ class FakeWorker(Events, worker_pb2_grpc.WorkerServiceServicer):
     ) -> worker_pb2.DeployResponse:
         """Begins to load revisions, and frees those that nothing uses any more."""
         self.orders.append(request)
-        for deployment in request.deployments:
-            known = self._deployments.get(deployment.name)
-            if known is None or known.version < deployment.version:
-                self._deployments[deployment.name] = deployment
+        # The real rule, because routers rely on workers to decide as they do.
+        told = deployments_from_message(
+            worker_pb2.DeployResponse(
+                deployments=[*self._deployments.values(), *request.deployments]
+            )
+        )
+        for deployment in deployments_to_message(newest({}, told).values()).deployments:
+            self._deployments[deployment.name] = deployment
         wanted = {each.model: each for each in request.held} | {
             revision.model: revision
             for deployment in self._deployments.values()

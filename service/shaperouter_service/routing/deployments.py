@@ -89,12 +89,14 @@ class Deployment:
         return other is None or self._order > other._order
 
     @property
-    def _order(self) -> tuple[int, list[tuple[str, float]], bool]:
+    def _order(self) -> tuple[int, list[tuple[str, float]], bool, list[tuple[str, str]], bool]:
         # Two routers may choose the same version at the same moment. A worker of an earlier version
         # of the service reports neither targets nor whether it is on demand.
         shares = [(revision.model, revision.share) for revision in self.revisions]
         shares += [(target.model, target.share) for target in self.targets]
-        return self.version, shares, self.on_demand
+        # Whatever differs decides: of two that tie, each process would keep the one it heard first.
+        files = [(revision.digest, revision.location) for revision in self.revisions]
+        return self.version, shares, self.on_demand, files, self.everywhere
 
 
 class RevisionState(StrEnum):

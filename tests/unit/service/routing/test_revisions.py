@@ -1,6 +1,7 @@
 """Which revision a request gets, and which orders workers get."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -63,8 +64,20 @@ def test_the_highest_version_counts_in_whatever_order_it_comes() -> None:
     assert newest({}, [new, old]) == newest({"tiny": old}, [new]) == {"tiny": new}
 
 
-def test_two_deployments_of_one_version_are_decided_alike_everywhere() -> None:
-    one, other = deployment(1, revision("a")), deployment(1, revision("b"))
+@pytest.mark.parametrize(
+    "other",
+    [
+        deployment(1, revision("b")),
+        deployment(1, revision("a", share=0.5)),
+        deployment(1, replace(revision("a"), digest=17 * "a")),
+        deployment(1, replace(revision("a"), location="copy")),
+        replace(deployment(1, revision("a")), everywhere=True),
+        replace(deployment(1, revision("a")), on_demand=True),
+    ],
+    ids=str,
+)
+def test_two_deployments_of_one_version_are_decided_alike_everywhere(other: Deployment) -> None:
+    one = deployment(1, revision("a"))
     assert newest({}, [one, other]) == newest({}, [other, one])
 
 
