@@ -69,6 +69,10 @@ class Revisions:
         """The newest deployment of a name."""
         return self._told.get(name)
 
+    def all_told(self) -> list[Deployment]:
+        """The newest deployment of each name, whether or not it is followed yet."""
+        return list(self._told.values())
+
     def pending(self) -> list[Deployment]:
         """The newest deployments that are not followed yet."""
         return [each for name, each in self._told.items() if self._followed.get(name) != each]

@@ -80,6 +80,8 @@ class OnDemand:
         # Callers that wait for a model, which then must not make room for others.
         self._waiting: Counter[str] = Counter()
         self._failed: dict[str, tuple[ServiceError, float]] = {}
+        # Bytes of the files of what other routers load.
+        self._sizes: dict[Deployment, int] = {}
         # One caller after the other looks for room, the first of them first.
         self._turn = asyncio.Lock()
 
@@ -161,6 +163,7 @@ class OnDemand:
                 f"{format_size(limit)}",
             )
         async for _ in self._fleet.changes():
+            await self._measure_other_loads()
             used = self._used()
             # Another router may have begun to load it.
             del used[name]
@@ -246,8 +249,8 @@ class OnDemand:
         return not name or name in self._revisions.names or self._revisions.is_known(name)
 
     def _is_kept(self, name: str) -> bool:
-        """Whether a model is served, or is being loaded, here or through another router."""
-        is_loading = name in self._loading or bool(self._catalog.progress(name))
+        """Whether a model is served, or is being loaded, here or by another router."""
+        is_loading = name in self._loading or any(name == each.name for each in self._other_loads())
         return is_loading or name in self._revisions.names
 
     def _names(self) -> list[str]:
@@ -283,8 +286,8 @@ class OnDemand:
     def _used(self) -> Counter[str]:
         """The bytes of each model that was loaded on demand, on the worker that uses most for it.
 
-        They are counted until workers have freed them. A model that is being loaded counts with the
-        size of its files.
+        They are counted until workers have freed them. A model that is being loaded, here or by
+        another router, counts with the size of its files.
         """
         used: Counter[str] = Counter()
         for snapshot in self._catalog.snapshots():
@@ -294,7 +297,31 @@ class OnDemand:
                 if name != model.name and self._revisions.deployment(name).on_demand:
                     here[name] += model.weight_bytes
             used |= here
+        for other in self._other_loads():
+            used |= Counter({other.name: self._sizes.get(other, 0)})
         return used | Counter({name: load.need for name, load in self._loading.items()})
+
+    def _other_loads(self) -> set[Deployment]:
+        """What other routers have begun to load on demand."""
+        return {
+            told
+            for told in self._revisions.all_told()
+            if told.on_demand
+            and told.name not in self._loading
+            and (self._catalog.progress(told.name) or (told.revisions and not self._states(told)))
+        }
+
+    async def _measure_other_loads(self) -> None:
+        """Learns the sizes of what other routers load; at its end, all are known."""
+        loads = self._other_loads()
+        self._sizes = {each: size for each, size in self._sizes.items() if each in loads}
+        while unknown := self._other_loads() - self._sizes.keys():
+            load = unknown.pop()
+            size = 0
+            # Without the files, its weights count once a worker has read them.
+            with contextlib.suppress(ServiceError):
+                size = await self._repository.size(load.name)
+            self._sizes[load] = size
 
     def _waits_for(self, name: str) -> str:
         """What a load waits for, for people."""

@@ -52,6 +52,12 @@ async def report_idle(worker: FakeWorker, **seconds: float) -> None:
     await worker.change()
 
 
+async def deploy(worker: FakeWorker, **deployment: Any) -> None:
+    """Gives the worker a deployment as another router does."""
+    deployments = [worker_pb2.Deployment(**deployment, everywhere=True)]
+    await worker.Deploy(worker_pb2.DeployRequest(router="other", deployments=deployments), None)
+
+
 def test_a_request_loads_the_model_that_it_names_once(play: Play, settings: dict[str, Any]) -> None:
     async def scenario(router: Router, *workers: FakeWorker) -> None:
         answers = await asyncio.gather(*(router.generate(model="a") for _ in range(8)))
@@ -247,6 +253,27 @@ def test_what_a_router_that_is_gone_has_begun_to_load_is_freed(
         # There is room for one model, so this waits for what nobody will use.
         await router.generate(model="b")
         assert loaded(worker) == ["b", "tiny"]
+
+    play(scenario, settings=settings)
+
+
+@pytest.mark.usefixtures("wide_margins")
+def test_what_another_router_loads_takes_memory(play: Play, settings: dict[str, Any]) -> None:
+    for name in ("a", "b"):
+        (settings["repository"] / name / "weights.bin").write_bytes(bytes(ONE_MODEL * 6 // 10))
+    revision = worker_pb2.Revision(model="b@0123456789ab", digest="0123456789ab", location="b")
+
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        worker.loading_ends.clear()
+        await deploy(worker, name="b", version=1, revisions=[revision], on_demand=True)
+        error = await router.error(router.generate(model="a", timeout=1.5))
+        assert "it waits for memory, which b use" in str(error.details())
+        assert [report.model for report in worker.reports] == [revision.model]
+        # The other router gives it up, so that there is room.
+        await deploy(worker, name="b", version=2, on_demand=True)
+        waiting = asyncio.ensure_future(router.generate(model="a"))
+        worker.loading_ends.set()
+        assert (await waiting).completion.model == "a"
 
     play(scenario, settings=settings)
 
