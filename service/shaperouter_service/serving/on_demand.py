@@ -9,6 +9,7 @@ import contextlib
 import time
 from collections import Counter
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 import structlog
 
@@ -43,8 +44,12 @@ TAKE_OVER = 5.0
 # used by turns would be loaded and unloaded for every request.
 MIN_IDLE = 1.0
 
-# Seconds between two looks for idle models.
+# Seconds between two looks for idle models, and between two looks for room.
 INTERVAL = 1.0
+
+# Seconds for which loads that fit pass one that waits for memory. After that it is first, because
+# models that are used all the time could keep it waiting forever.
+PATIENCE = 30.0
 
 # Attempts to load a model that another router changes at the same time, and attempts if workers are
 # lost meanwhile. A single loss proves nothing: a worker may have been restarted for any reason.
@@ -82,8 +87,10 @@ class OnDemand:
         self._failed: dict[str, tuple[ServiceError, float]] = {}
         # Bytes of the files of what other routers load.
         self._sizes: dict[Deployment, int] = {}
-        # One caller after the other looks for room, the first of them first.
-        self._turn = asyncio.Lock()
+        # Models that wait for memory, and since when; the first of them first.
+        self._looking: dict[str, float] = {}
+        # One of the callers that wait for the same model looks for room.
+        self._turns = WeakValueDictionary[str, asyncio.Lock]()
 
     async def ensure(self, name: str, deadline: float | None) -> None:
         """Loads a model that is not served, if the repository has it; other names are left alone.
@@ -110,6 +117,7 @@ class OnDemand:
             self._waiting[name] -= 1
             if not self._waiting[name]:
                 del self._waiting[name]
+                self._looking.pop(name, None)
 
     async def loadable(self) -> list[str]:
         """The models that are not served and that a request may load, by name."""
@@ -136,49 +144,81 @@ class OnDemand:
             ServiceError: It cannot be loaded.
         """
         if name not in self._loading:
-            async with self._turn:
+            async with self._turns.setdefault(name, asyncio.Lock()):
                 if self._is_served(name):
                     return
                 if name not in self._loading:
                     self._check_failed(name)
-                    need = await self._repository.size(name)
-                    await self._make_room(name, need)
-                    task = asyncio.create_task(self._load(name))
-                    self._loading[name] = _Load(need=need, task=task)
-                    task.add_done_callback(lambda task: self._ended(name, task))
-        await asyncio.shield(self._loading[name].task)
+                    await self._begin(name)
+        if name in self._loading:
+            await asyncio.shield(self._loading[name].task)
 
-    async def _make_room(self, name: str, need: int) -> None:
-        """Unloads idle models, the longest idle first, until a model fits; waits if none is idle.
+    async def _begin(self, name: str) -> None:
+        """Begins to load a model once there is room for it, unless another router loads it first.
 
         Raises:
             ModelNotLoadedError: It can never fit.
             StoppingError: The service stops.
         """
-        limit = self._limits.max_bytes
+        need, limit = await self._repository.size(name), self._limits.max_bytes
         if need > limit:
             raise ModelNotLoadedError(
                 name,
                 f"its files take {format_size(need)}, and --on-demand-memory is "
                 f"{format_size(limit)}",
             )
-        async for _ in self._fleet.changes():
+        self._looking.setdefault(name, time.monotonic())
+        async for _ in self._fleet.changes(interval=INTERVAL):
             await self._measure_other_loads()
+            if self._is_served(name):
+                return
+            if self._before(name):
+                continue
             used = self._used()
             # Another router may have begun to load it.
             del used[name]
+            # Nothing is awaited from here to the load, so that no other one takes the same room.
             if need + sum(used.values()) <= limit:
+                del self._looking[name]
+                task = asyncio.create_task(self._load(name))
+                self._loading[name] = _Load(need=need, task=task)
+                task.add_done_callback(lambda task: self._ended(name, task))
                 return
-            # What is no longer served is freed as soon as its last request has ended.
-            kept = sum(used[each] for each in used if self._is_kept(each))
-            idle = {each: self._idle_seconds(each) for each in self._names()}
-            while need + kept > limit and idle:
-                oldest = max(idle, key=lambda each: idle[each])
-                if (seconds := idle.pop(oldest)) < MIN_IDLE:
-                    break
-                await self._unload(oldest, seconds)
-                kept -= used[oldest]
+            await self._make_room(name, need, used)
         raise StoppingError
+
+    async def _make_room(self, name: str, need: int, used: Counter[str]) -> None:
+        """Unloads idle models, the longest idle first, until a model fits.
+
+        Args:
+            name: The model.
+            need: Bytes of its files.
+            used: The bytes of the others.
+        """
+        # What is no longer served is freed as soon as its last request has ended.
+        loading = {*self._loading, *(each.name for each in self._other_loads())}
+        kept = used.keys() & {*self._revisions.names, *loading}
+        excess = need + sum(used[each] for each in kept) - self._limits.max_bytes
+        seconds = {each: self._idle_seconds(each) for each in self._names()}
+        idle = [each for each in seconds if seconds[each] >= MIN_IDLE]
+        # While others may pass it, it gains nothing from room that is too small.
+        if excess > sum(used[each] for each in idle) and not self._is_first(name):
+            return
+        for each in sorted(idle, key=lambda each: -seconds[each]):
+            if excess <= 0:
+                return
+            await self._unload(each, seconds[each])
+            excess -= used[each]
+
+    def _is_first(self, name: str) -> bool:
+        """Whether a model has waited for memory for so long that none is loaded before it."""
+        first, since = next(iter(self._looking.items()))
+        return name == first and time.monotonic() >= since + PATIENCE
+
+    def _before(self, name: str) -> str:
+        """The model that is loaded first although another one may fit; empty if there is none."""
+        first = next(iter(self._looking), name)
+        return first if first != name and self._is_first(first) else ""
 
     async def _load(self, name: str) -> None:
         """Loads a model, or waits while another router does.
@@ -248,11 +288,6 @@ class OnDemand:
     def _is_served(self, name: str) -> bool:
         return not name or name in self._revisions.names or self._revisions.is_known(name)
 
-    def _is_kept(self, name: str) -> bool:
-        """Whether a model is served, or is being loaded, here or by another router."""
-        is_loading = name in self._loading or any(name == each.name for each in self._other_loads())
-        return is_loading or name in self._revisions.names
-
     def _names(self) -> list[str]:
         """The models loaded on demand that may be unloaded.
 
@@ -303,12 +338,21 @@ class OnDemand:
 
     def _other_loads(self) -> set[Deployment]:
         """What other routers have begun to load on demand."""
+        reports = [each for snapshot in self._catalog.snapshots() for each in snapshot.revisions]
+        reported = {each.model for each in reports}
+        loading = {
+            public_name(each.model) for each in reports if each.state is RevisionState.LOADING
+        }
         return {
             told
             for told in self._revisions.all_told()
             if told.on_demand
             and told.name not in self._loading
-            and (self._catalog.progress(told.name) or (told.revisions and not self._states(told)))
+            # Workers report nothing before they have got the order.
+            and (
+                told.name in loading
+                or (told.revisions and reported.isdisjoint(each.model for each in told.revisions))
+            )
         }
 
     async def _measure_other_loads(self) -> None:
@@ -325,7 +369,9 @@ class OnDemand:
 
     def _waits_for(self, name: str) -> str:
         """What a load waits for, for people."""
-        if name not in self._loading:
-            others = ", ".join(sorted(self._used()))
-            return f"it waits for memory, which {others} use" if others else "it waits for its turn"
-        return self._repository.progress(name) or "no worker has begun yet"
+        if name in self._loading:
+            return self._repository.progress(name) or "no worker has begun yet"
+        if first := self._before(name):
+            return f"it waits for memory, and {first} has waited longer"
+        others = ", ".join(sorted(self._used().keys() - {name}))
+        return f"it waits for memory, used by {others}" if others else "its load has not begun yet"

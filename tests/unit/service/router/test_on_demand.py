@@ -17,7 +17,7 @@ from harness.fake_model import describe_model
 from harness.waiting import TIMEOUT
 from shaperouter.v1 import model_pb2, worker_pb2
 from shaperouter_service.routing.on_demand import OnDemandLimits
-from shaperouter_service.serving import abandoned_loads, repository
+from shaperouter_service.serving import abandoned_loads, on_demand, repository
 from shaperouter_service.serving.repository import Repository
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def test_a_model_in_use_stays_and_the_other_request_waits(
         await report_idle(worker, a=60.0)
         error = await router.error(router.generate(model="b", timeout=1.5))
         assert error.code() is StatusCode.DEADLINE_EXCEEDED
-        assert "it waits for memory, which a use" in str(error.details())
+        assert "it waits for memory, used by a" in str(error.details())
         waiting = asyncio.ensure_future(router.generate(model="b"))
         worker.released.set()
         while await stream.read() is not aio.EOF:
@@ -106,6 +106,101 @@ def test_a_model_in_use_stays_and_the_other_request_waits(
         await report_idle(worker, a=60.0)
         assert (await waiting).completion.model == "b"
         assert loaded(worker) == ["b", "tiny"]
+
+    play(scenario, settings=settings)
+
+
+async def in_use(router: Router, worker: FakeWorker, model: str) -> Any:
+    """A stream that uses a model until the test sets `released`."""
+    worker.script = [worker.tokens(5), worker.hold, worker.completion()]
+    stream = router.stream(model=model)
+    await stream.read()
+    return stream
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The models whose loads have begun to look for memory."""
+    found: list[str] = []
+    size = Repository.size
+
+    async def measure(self: Repository, name: str) -> int:
+        need = await size(self, name)
+        found.append(name)
+        return need
+
+    monkeypatch.setattr(Repository, "size", measure)
+    return found
+
+
+def test_a_load_that_fits_passes_one_that_waits_for_memory(
+    play: Play, settings: dict[str, Any], until: Until, measured: list[str]
+) -> None:
+    (settings["repository"] / "c" / "weights.bin").write_bytes(bytes(ONE_MODEL))
+    settings["on_demand"] = OnDemandLimits(max_bytes=ONE_MODEL * 3 // 2)
+
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        first = await in_use(router, worker, "a")
+        waiting = asyncio.ensure_future(router.generate(model="c"))
+        await until(lambda: "c" in measured)
+        second = await in_use(router, worker, "b")
+        assert not waiting.done()
+        worker.released.set()
+        for stream in (first, second):
+            while await stream.read() is not aio.EOF:
+                pass
+        await report_idle(worker, a=60.0, b=60.0)
+        assert (await waiting).completion.model == "c"
+
+    play(scenario, settings=settings)
+
+
+@pytest.mark.usefixtures("wide_margins")
+def test_a_load_that_has_waited_long_for_memory_is_not_passed(
+    play: Play,
+    settings: dict[str, Any],
+    until: Until,
+    measured: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(on_demand, "PATIENCE", 0.0)
+    (settings["repository"] / "c" / "weights.bin").write_bytes(bytes(ONE_MODEL))
+    settings["on_demand"] = OnDemandLimits(max_bytes=ONE_MODEL * 3 // 2)
+
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        await in_use(router, worker, "a")
+        waiting = router.generate(model="c")
+        await until(lambda: "c" in measured)
+        error = await router.error(router.generate(model="b", timeout=1.5))
+        assert "it waits for memory, and c has waited longer" in str(error.details())
+        other = asyncio.ensure_future(in_use(router, worker, "b"))
+        # Nothing waits for a model any more whose last caller has left.
+        waiting.cancel()
+        await other
+        assert loaded(worker) == ["a", "b", "tiny"]
+
+    play(scenario, settings=settings)
+
+
+@pytest.mark.usefixtures("wide_margins")
+@pytest.mark.parametrize(("patience", "left"), [(30.0, ["a", "b", "tiny"]), (0.0, ["b", "tiny"])])
+def test_models_that_are_too_small_make_room_only_after_a_long_wait(
+    play: Play,
+    settings: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    patience: float,
+    left: list[str],
+) -> None:
+    monkeypatch.setattr(on_demand, "PATIENCE", patience)
+    (settings["repository"] / "c" / "weights.bin").write_bytes(bytes(2 * ONE_MODEL))
+    settings["on_demand"] = OnDemandLimits(max_bytes=ONE_MODEL * 5 // 2)
+
+    async def scenario(router: Router, worker: FakeWorker) -> None:
+        await router.generate(model="a")
+        await in_use(router, worker, "b")
+        await report_idle(worker, a=60.0)
+        await router.error(router.generate(model="c", timeout=1.5))
+        assert loaded(worker) == left
 
     play(scenario, settings=settings)
 
@@ -267,7 +362,7 @@ def test_what_another_router_loads_takes_memory(play: Play, settings: dict[str, 
         worker.loading_ends.clear()
         await deploy(worker, name="b", version=1, revisions=[revision], on_demand=True)
         error = await router.error(router.generate(model="a", timeout=1.5))
-        assert "it waits for memory, which b use" in str(error.details())
+        assert "it waits for memory, used by b" in str(error.details())
         assert [report.model for report in worker.reports] == [revision.model]
         # The other router gives it up, so that there is room.
         await deploy(worker, name="b", version=2, on_demand=True)
