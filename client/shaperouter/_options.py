@@ -53,6 +53,8 @@ class GenerationOptions(TypedDict, total=False):
             False: when the best open one, scored at its present length, is no better than the ended
             ones. "never": when no open one can become better than them. Needs `num_beams` above 1.
             [False]
+        renormalize_logits: Turns the scores of each step into log-probabilities once more, after
+            penalties, bans and filters. Needs `num_beams` above 1. [False]
         num_return_sequences: Number of sequences to return; at most `num_beams` with beam search,
             16 with sampling. At least 1. [1]
         repetition_penalty: Divides the positive and multiplies the negative logits of tokens that
@@ -111,6 +113,7 @@ class GenerationOptions(TypedDict, total=False):
     num_beams: int | None
     length_penalty: float | None
     early_stopping: bool | Literal["never"] | None
+    renormalize_logits: bool | None
     num_return_sequences: int | None
     repetition_penalty: float | None
     no_repeat_ngram_size: int | None
@@ -314,6 +317,17 @@ OPTIONS = (
             'When beam search stops: "first" once as many hypotheses as beams have ended, '
             '"heuristic" once no open hypothesis seems better than those, "never" only once none '
             "can become better. Needs --num-beams above 1. [default: the model's, or heuristic]"
+        ),
+    ),
+    Option(
+        name="renormalize_logits",
+        kind=Kind.FLAG,
+        group="Beam search and several sequences",
+        flag="--renormalize-logits",
+        metavar="",
+        help=(
+            "Turns the scores of each step into log-probabilities once more, after penalties, bans "
+            "and filters. Needs --num-beams above 1. [default: the model's, or False]"
         ),
     ),
     Option(

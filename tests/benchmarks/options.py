@@ -273,6 +273,7 @@ _SEARCH = st.fixed_dictionaries(
         "logprobs": st.just(0),
         "length_penalty": st.floats(limits.MIN_LENGTH_PENALTY, limits.MAX_LENGTH_PENALTY),
         "early_stopping": st.sampled_from(generation_pb2.EarlyStopping.values()[1:]),
+        "renormalize_logits": st.booleans(),
     },
 )
 _SAMPLING = st.fixed_dictionaries(

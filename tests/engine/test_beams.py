@@ -82,6 +82,49 @@ def test_allowed_tokens_have_log_probabilities_and_others_the_lowest_score(is_na
     np.testing.assert_allclose(found[0], expected, rtol=1e-5)
 
 
+def test_only_rows_that_ask_for_it_are_normalized_once_more(is_native: bool) -> None:
+    scores = np.log([[0.1, 0.2, 0.3, 0.4], [0.25, 0.25, 0.25, 0.25]]).astype(np.float32)
+    scores[:, 0] = LOWEST
+    asked = [True, False, True]
+    records = [Options.of(max_new_tokens=8, num_beams=2, renormalize_logits=each) for each in asked]
+    options = tf.nest.map_structure(lambda *fields: tf.concat(fields, 0), *records)
+    search = BeamSearch(tf.zeros([3, 2, 1], tf.uint8), is_native=is_native)
+    active = tf.constant([True, True, False])
+    found = compiled(search._renormalized)(tf.constant([scores] * 3), options, active).numpy()
+    expected = [[LOWEST, *np.log([2 / 9, 3 / 9, 4 / 9])], [LOWEST, *np.log([1 / 3] * 3)]]
+    np.testing.assert_allclose(found[0], expected, rtol=1e-5)
+    np.testing.assert_array_equal(found[1:], [scores] * 2)
+    active = tf.constant([False, True, False])
+    found = compiled(search._renormalized)(tf.constant([scores] * 3), options, active).numpy()
+    np.testing.assert_array_equal(found, [scores] * 3)
+
+
+@pytest.mark.parametrize(
+    ("asked", "likely"),
+    [(False, [1 / 4, 3 / 16]), (True, [4 / 7, 3 / 7])],
+)
+def test_scores_are_normalized_once_more_after_bans_and_truncation(
+    asked: bool, likely: list[float]
+) -> None:
+    options = Options.of(
+        max_new_tokens=8,
+        num_beams=2,
+        biases=[((0,), -math.inf)],
+        do_sample=True,
+        top_k=2,
+        renormalize_logits=asked,
+    )
+    state = State.empty(rows=1, beams=2, length=16, max_length=16)
+    state.begin(0, [3], 8)
+    search = BeamSearch(tf.zeros([1, 2, 1], tf.uint8), is_native=False)
+    after, _ = search.advance(
+        tf.math.log([[[1 / 2, 1 / 4, 3 / 16, 1 / 16]] * 2]),
+        *tf.nest.map_structure(tf.constant, (state, options)),
+        tf.constant([True]),
+    )
+    np.testing.assert_allclose(after.beams.scores[0], np.log(likely), rtol=1e-5)
+
+
 def test_a_hypothesis_of_a_transcript_without_an_allowed_token_is_dropped() -> None:
     options = Options.of(
         max_new_tokens=8,

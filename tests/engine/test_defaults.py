@@ -77,6 +77,7 @@ def test_every_option_is_read() -> None:
         "num_beams": 4,
         "num_return_sequences": 2,
         "length_penalty": -0.5,
+        "renormalize_logits": True,
     }
     options = read(
         values
@@ -179,7 +180,6 @@ def test_the_last_bias_of_a_token_counts() -> None:
             {"encoder_repetition_penalty": 1.5, "encoder_no_repeat_ngram_size": 2},
             ["encoder_repetition_penalty", "encoder_no_repeat_ngram_size"],
         ),
-        ({"renormalize_logits": True}, ["renormalize_logits"]),
         ({"sequence_bias": [[[1, 2], 1.0]]}, ["sequence_bias of several tokens"]),
     ],
 )

@@ -53,6 +53,11 @@ KINDS: dict[str, dict[str, Any]] = {
     },
     "beams": {"num_beams": 3, "num_return_sequences": 3},
     "sampled beams": {"num_beams": 4, "do_sample": True, "seed": 11, "temperature": 1.5},
+    "renormalized beams": {
+        "num_beams": 4,
+        "no_repeat_ngram_size": 1,
+        "renormalize_logits": True,
+    },
 }
 PROMPT = [9, 4, 77, 31, 9]
 NEW_TOKENS = 24
@@ -94,6 +99,7 @@ def _random_value(rng: random.Random, option: Option, vocab_size: int) -> Any:
         return option.neutral
     if option.range is None:
         choices: dict[Kind, Callable[[], Any]] = {
+            Kind.FLAG: lambda: rng.random() < 0.5,
             Kind.TOKEN: lambda: rng.randrange(vocab_size),
             Kind.TOKENS: lambda: rng.sample(range(vocab_size), rng.randint(1, option.max_items)),
             Kind.EARLY_STOPPING: lambda: rng.choice(list(EarlyStopping)),

@@ -3,6 +3,7 @@
 A row has B open hypotheses; its request uses the first n = `num_beams`. One step of a row:
 
 1. The step adds the processed log-probabilities of all continuations to the hypotheses' scores.
+   With `renormalize_logits`, and for a transcript, they are normalized once more before that.
 2. The best continuations become candidates: enough that n remain open even if every end token is
    among them. With sampling, candidates are drawn without replacement instead.
 3. The best n candidates that do not end, by an end token or a stop string, are the next open
@@ -66,9 +67,7 @@ class BeamSearch(Search):
         # 1. and 2.
         logprobs = self._log_softmax(logits)
         scores = self._processed(logprobs, state, options, constraints, active)
-        if options.transcript:
-            # Normalize over the allowed tokens: a transcript's rules often leave little mass.
-            scores = self._among_allowed(scores)
+        scores = self._renormalized(scores, options, active)
         scores += before.scores[..., tf.newaxis]
         scores, flat, is_candidate = self._candidates(
             tf.where(used[..., tf.newaxis], scores, LOWEST), lengths, options, active
@@ -169,6 +168,19 @@ class BeamSearch(Search):
 
     def _log_softmax(self, scores: tf.Tensor) -> tf.Tensor:
         return Softmax.of(scores, is_native=self.is_native).logprobs(scores)
+
+    def _renormalized(self, scores: tf.Tensor, options: Options, active: tf.Tensor) -> tf.Tensor:
+        """Normalizes the processed log-probabilities [R, B, V] of the rows that ask for it."""
+        if options.transcript:
+            # A transcript's rules often leave little mass, so all transcripts need it.
+            return self._among_allowed(scores)
+        applies = options.renormalize_logits & active
+
+        def normalized() -> tf.Tensor:
+            applies_to = applies[:, tf.newaxis, tf.newaxis]
+            return tf.where(applies_to, self._among_allowed(scores), scores)
+
+        return tf.cond(tf.reduce_any(applies), normalized, lambda: scores)
 
     def _among_allowed(self, scores: tf.Tensor) -> tf.Tensor:
         """Log-probabilities [R, B, V] among the allowed tokens, all LOWEST if there are none."""

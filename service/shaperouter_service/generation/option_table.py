@@ -179,6 +179,15 @@ _OPTIONS = (
         metavar="WHEN",
     ),
     _beams(
+        name="renormalize_logits",
+        kind=Kind.FLAG,
+        help="Turns the scores of each step into log-probabilities once more, after penalties, "
+        "bans and filters.",
+        neutral=False,
+        default_help="False",
+        needs=Needs.BEAMS,
+    ),
+    _beams(
         name="num_return_sequences",
         kind=Kind.COUNT,
         help="Number of sequences to return; at most `num_beams` with beam search, "

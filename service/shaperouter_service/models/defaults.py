@@ -49,7 +49,6 @@ UNSUPPORTED: Mapping[str, Any] = {
     "penalty_alpha": 0,
     "prompt_lookup_num_tokens": None,
     "remove_invalid_values": False,
-    "renormalize_logits": False,
     "stop_strings": None,
     "token_healing": False,
     "top_h": None,

@@ -60,6 +60,7 @@ NEUTRAL: dict[str, Any] = {
     "num_return_sequences": 1,
     "length_penalty": 1.0,
     "early_stopping": False,
+    "renormalize_logits": False,
     "epsilon_cutoff": 0.0,
     "eta_cutoff": 0.0,
     "repetition_penalty": 1.0,

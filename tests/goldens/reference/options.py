@@ -27,7 +27,13 @@ from .model import (
 from .recipes import COMMON_RECIPES, FULL, RECIPES, SOURCE_RECIPES, TEXT_CASES, Recipe
 
 # Options that have no effect without beam search.
-BEAM_OPTIONS = ("num_beams", "num_return_sequences", "length_penalty", "early_stopping")
+BEAM_OPTIONS = (
+    "num_beams",
+    "num_return_sequences",
+    "length_penalty",
+    "early_stopping",
+    "renormalize_logits",
+)
 # Options that have an effect only if some sequence ends.
 END_OPTIONS = ("min_new_tokens", "length_penalty", "early_stopping")
 # Options whose effect is not tested by leaving them out, because they set the size of the result.

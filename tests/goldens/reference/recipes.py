@@ -287,6 +287,20 @@ COMMON_RECIPES = (
         tokens=("forced_eos_token_id",),
     ),
     Recipe("beams-3-suppress-2", 24, 16, beams(3, num_return_sequences=2), suppressed=2),
+    # Scores normalized once more, as OPUS-MT asks for: with bans that take much from the others.
+    Recipe(
+        "beams-4-renorm-ngram",
+        12,
+        20,
+        beams(4, renormalize_logits=True, no_repeat_ngram_size=2),
+    ),
+    Recipe(
+        "beams-3-renorm-ban",
+        26,
+        16,
+        beams(3, num_return_sequences=3, renormalize_logits=True, length_penalty=0.6),
+        runs=(1, 1),
+    ),
 )
 # Recipes that checkpoints with an encoder use as well.
 SOURCE_RECIPES = (

@@ -95,6 +95,7 @@ OPTION_VIOLATIONS: list[tuple[dict[str, Any], str, list[str]]] = [
     ({"length_penalty": 2.0}, "length_penalty", ["num_beams above 1", "got 2"]),
     ({"length_penalty": -11.0, "num_beams": 2}, "length_penalty", ["-10 to 10", "got -11"]),
     ({"length_penalty": math.nan, "num_beams": 2}, "length_penalty", ["to 10", "got nan"]),
+    ({"renormalize_logits": True}, "renormalize_logits", ["num_beams above 1", "got True"]),
     (
         {"early_stopping": HEURISTIC},
         "early_stopping",

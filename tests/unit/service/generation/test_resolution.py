@@ -311,6 +311,13 @@ def test_options_about_the_source_have_no_effect_without_one() -> None:
     assert resolved(model).further.encoder_no_repeat_ngram_size == 2
 
 
+def test_scores_are_normalized_once_more_only_in_a_beam_search() -> None:
+    model = changed(renormalize_logits=True)
+    assert resolved(model).further.renormalize_logits
+    assert not resolved(model, num_beams=1).HasField("further")
+    assert not resolved(model, renormalize_logits=False).HasField("further")
+
+
 def test_an_end_token_by_itself_is_not_banned() -> None:
     runs = [generation_pb2.TokenIds(ids=ids) for ids in ([7], [7, 7], [9])]
     assert biases(resolved(bad_words_token_ids=runs)) == [([7, 7], -math.inf), ([9], -math.inf)]
