@@ -13,7 +13,7 @@ from shaperouter_service.errors import StartupError
 from shaperouter_service.generation.option import EarlyStopping, Needs
 from shaperouter_service.generation.option_table import OPTIONS
 from shaperouter_service.models.config import Config
-from shaperouter_service.models.defaults import read_default_options
+from shaperouter_service.models.defaults import read_default_lengths, read_default_options
 from shaperouter_service.models.family import Family
 from shaperouter_service.models.gpt2 import GPT2
 from shaperouter_service.models.loading import read_family
@@ -37,10 +37,25 @@ def read(
     family: type[Family] = GPT2,
 ) -> dict[str, Any]:
     """Reads a generation_config.json with these values; None means a checkpoint without one."""
-    config = {"vocab_size": vocab_size, "n_positions": 64} | (config or {})
-    family = family.from_config(Config(Path("m/config.json"), config))
-    checkpoint: Any = SimpleNamespace(directory=Path("m"), config=config, generation_config=values)
-    return read_default_options(checkpoint, family)
+    return read_default_options(*made(values, config or {}, family, vocab_size=vocab_size))
+
+
+def read_lengths(values: dict[str, Any], family: type[Family] = T5) -> tuple[int, int]:
+    """Reads the lengths of whole sequences from a generation_config.json with these values."""
+    return read_default_lengths(*made(values, {}, family))
+
+
+def made(
+    values: dict[str, Any] | None,
+    config: dict[str, Any],
+    family: type[Family],
+    *,
+    vocab_size: int = VOCAB_SIZE,
+) -> tuple[Any, Family]:
+    """A checkpoint with these files, and its family."""
+    config = {"vocab_size": vocab_size, "n_positions": 64} | config
+    checkpoint = SimpleNamespace(directory=Path("m"), config=config, generation_config=values)
+    return checkpoint, family.from_config(Config(Path("m/config.json"), config))
 
 
 def test_a_checkpoint_without_options() -> None:
@@ -294,6 +309,16 @@ def test_limits_of_whole_sequences_become_limits_of_new_tokens_for_an_encoder_de
         options = read({"max_length": 42, "min_length": 13}, family=T5)
     assert (options["max_new_tokens"], options["min_new_tokens"]) == (41, 12)
     assert not logs
+
+
+def test_limits_of_whole_sequences_are_known_where_they_count() -> None:
+    lengths = {"max_length": 42, "min_length": 13}
+    assert read_lengths({}) == (0, 0)
+    assert read_lengths(lengths) == (42, 13)
+    assert read_lengths(lengths | {"max_new_tokens": 20}) == (0, 13)
+    assert read_lengths(lengths | {"min_new_tokens": 2}) == (42, 0)
+    # Without an encoder, the prompt may be longer than all of it.
+    assert read_lengths(lengths, family=GPT2) == (0, 0)
 
 
 def test_limits_of_new_tokens_come_before_those_of_whole_sequences() -> None:

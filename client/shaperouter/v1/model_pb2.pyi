@@ -223,7 +223,7 @@ class CallSpec(_message.Message):
     def __init__(self, inputs: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[TensorSpec, _Mapping]]] = ..., batch: _Optional[_Union[Axis, _Mapping]] = ..., axes: _Optional[_Iterable[_Union[Axis, _Mapping]]] = ..., compiled: bool = ..., labels: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("name", "family", "tokenizer", "characters_per_token", "vocab_size", "max_length", "default_options", "dtype", "parameters", "weight_bytes", "kv_cache_bytes", "kv_cache_bytes_per_token", "slots", "ladders", "ready_workers", "kind", "max_source_length", "encoder_weight_bytes", "decoder_start_token_id", "transcripts", "weight_dtype", "kernels", "call", "revision", "targets", "token_types", "text_prompt", "lowercases_text")
+    __slots__ = ("name", "family", "tokenizer", "characters_per_token", "vocab_size", "max_length", "default_options", "dtype", "parameters", "weight_bytes", "kv_cache_bytes", "kv_cache_bytes_per_token", "slots", "ladders", "ready_workers", "kind", "max_source_length", "encoder_weight_bytes", "decoder_start_token_id", "transcripts", "weight_dtype", "kernels", "call", "revision", "targets", "token_types", "text_prompt", "lowercases_text", "default_max_length", "default_min_length")
     NAME_FIELD_NUMBER: _ClassVar[int]
     FAMILY_FIELD_NUMBER: _ClassVar[int]
     TOKENIZER_FIELD_NUMBER: _ClassVar[int]
@@ -252,6 +252,8 @@ class Model(_message.Message):
     TOKEN_TYPES_FIELD_NUMBER: _ClassVar[int]
     TEXT_PROMPT_FIELD_NUMBER: _ClassVar[int]
     LOWERCASES_TEXT_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_MAX_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    DEFAULT_MIN_LENGTH_FIELD_NUMBER: _ClassVar[int]
     name: str
     family: str
     tokenizer: str
@@ -280,4 +282,6 @@ class Model(_message.Message):
     token_types: int
     text_prompt: str
     lowercases_text: bool
-    def __init__(self, name: _Optional[str] = ..., family: _Optional[str] = ..., tokenizer: _Optional[str] = ..., characters_per_token: _Optional[int] = ..., vocab_size: _Optional[int] = ..., max_length: _Optional[int] = ..., default_options: _Optional[_Union[_generation_pb2.GenerationOptions, _Mapping]] = ..., dtype: _Optional[str] = ..., parameters: _Optional[int] = ..., weight_bytes: _Optional[int] = ..., kv_cache_bytes: _Optional[int] = ..., kv_cache_bytes_per_token: _Optional[int] = ..., slots: _Optional[int] = ..., ladders: _Optional[_Union[Ladders, _Mapping]] = ..., ready_workers: _Optional[int] = ..., kind: _Optional[_Union[ModelKind, str]] = ..., max_source_length: _Optional[int] = ..., encoder_weight_bytes: _Optional[int] = ..., decoder_start_token_id: _Optional[int] = ..., transcripts: _Optional[_Union[TranscriptSettings, _Mapping]] = ..., weight_dtype: _Optional[str] = ..., kernels: _Optional[str] = ..., call: _Optional[_Union[CallSpec, _Mapping]] = ..., revision: _Optional[str] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ..., token_types: _Optional[int] = ..., text_prompt: _Optional[str] = ..., lowercases_text: bool = ...) -> None: ...
+    default_max_length: int
+    default_min_length: int
+    def __init__(self, name: _Optional[str] = ..., family: _Optional[str] = ..., tokenizer: _Optional[str] = ..., characters_per_token: _Optional[int] = ..., vocab_size: _Optional[int] = ..., max_length: _Optional[int] = ..., default_options: _Optional[_Union[_generation_pb2.GenerationOptions, _Mapping]] = ..., dtype: _Optional[str] = ..., parameters: _Optional[int] = ..., weight_bytes: _Optional[int] = ..., kv_cache_bytes: _Optional[int] = ..., kv_cache_bytes_per_token: _Optional[int] = ..., slots: _Optional[int] = ..., ladders: _Optional[_Union[Ladders, _Mapping]] = ..., ready_workers: _Optional[int] = ..., kind: _Optional[_Union[ModelKind, str]] = ..., max_source_length: _Optional[int] = ..., encoder_weight_bytes: _Optional[int] = ..., decoder_start_token_id: _Optional[int] = ..., transcripts: _Optional[_Union[TranscriptSettings, _Mapping]] = ..., weight_dtype: _Optional[str] = ..., kernels: _Optional[str] = ..., call: _Optional[_Union[CallSpec, _Mapping]] = ..., revision: _Optional[str] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ..., token_types: _Optional[int] = ..., text_prompt: _Optional[str] = ..., lowercases_text: bool = ..., default_max_length: _Optional[int] = ..., default_min_length: _Optional[int] = ...) -> None: ...

@@ -69,6 +69,7 @@ def resolve(
         "do_sample": do_sample,
         "num_beams": num_beams,
         "max_new_tokens": _max_new_tokens(given, model, room, is_chat=is_chat),
+        "min_new_tokens": _min_new_tokens(given, model, room),
         "seed": given["seed"] if "seed" in given else secrets.randbits(SEED_BITS),
         # Without beam search the router itself ends the run.
         "stop": given.get("stop", ()) if num_beams > 1 else (),
@@ -150,9 +151,21 @@ def _max_new_tokens(given: Given, model: ServedModel, room: int, *, is_chat: boo
     if "max_new_tokens" in given:
         return int(given["max_new_tokens"])
     default = int(_value("max_new_tokens", given, model))
+    if model.default_max_length:
+        default = max(1, model.default_max_length - _prompt_tokens(model, room))
     if is_chat:
         default = max(default, _CHAT_TOKENS)
     return min(room, max(default, int(given.get("min_new_tokens", 0))))
+
+
+def _min_new_tokens(given: Given, model: ServedModel, room: int) -> int:
+    if "min_new_tokens" in given or not model.default_min_length:
+        return int(_value("min_new_tokens", given, model))
+    return max(0, model.default_min_length - _prompt_tokens(model, room))
+
+
+def _prompt_tokens(model: ServedModel, room: int) -> int:
+    return model.max_length - room
 
 
 def _biases(

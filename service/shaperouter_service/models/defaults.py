@@ -58,8 +58,8 @@ UNSUPPORTED: Mapping[str, Any] = {
 
 # Those that models that make transcripts support in another way; see `transcripts`.
 OF_TRANSCRIPTS = ("begin_suppress_tokens", "max_length")
-# Those that models with an encoder for tokens support as numbers of new tokens.
-OF_SOURCES = ("max_length", "min_length")
+# Those that models with an encoder for tokens support, by the option that they stand for.
+LENGTHS: Mapping[str, str] = {"max_new_tokens": "max_length", "min_new_tokens": "min_length"}
 
 
 def read_default_options(checkpoint: Checkpoint, family: Family) -> dict[str, Any]:
@@ -70,22 +70,12 @@ def read_default_options(checkpoint: Checkpoint, family: Family) -> dict[str, An
     Raises:
         StartupError: A value is of the wrong type or over a limit.
     """
-    if checkpoint.generation_config is None:
-        # End tokens are part of an architecture's defaults, which config.json leaves out.
-        defaults = {
-            "eos_token_id": family.default_eos_token_id,
-            "forced_eos_token_id": family.default_forced_eos_token_id,
-        }
-        path = checkpoint.directory / "config.json"
-        config = _with_forced_bos(Config(path, defaults | checkpoint.config))
-    else:
-        path = checkpoint.directory / "generation_config.json"
-        config = Config(path, checkpoint.generation_config)
-    config = _without_unused_temperature(config)
-    supported = OF_TRANSCRIPTS if family.has_transcript else ()
+    config = _of_generation(checkpoint, family)
+    supported: tuple[str, ...] = OF_TRANSCRIPTS if family.has_transcript else ()
     if _reads_tokens(family):
-        supported = OF_SOURCES
-        config = _with_new_tokens(config)
+        supported = tuple(LENGTHS.values())
+        config = _with_new_tokens(config, family)
+    config = _without_unused_temperature(config)
     unsupported = [
         name
         for name, neutral in UNSUPPORTED.items()
@@ -106,6 +96,18 @@ def read_default_options(checkpoint: Checkpoint, family: Family) -> dict[str, An
     return options
 
 
+def read_default_lengths(checkpoint: Checkpoint, family: Family) -> tuple[int, int]:
+    """Reads a checkpoint's largest and smallest length of a decoder's whole sequence.
+
+    They are 0 where the checkpoint has none, or where it limits the new tokens instead.
+
+    Raises:
+        StartupError: A value is of the wrong type or over a limit.
+    """
+    found = _lengths(_of_generation(checkpoint, family), family)
+    return found.get("max_new_tokens", 0), found.get("min_new_tokens", 0)
+
+
 def read_decoder_start(checkpoint: Checkpoint, family: Family) -> int | None:
     """Reads the first token of a decoder's prompt; None for a family without an encoder.
 
@@ -123,6 +125,20 @@ def read_decoder_start(checkpoint: Checkpoint, family: Family) -> int | None:
             config = Config(checkpoint.directory / file, content)
             return config.number(name, int, 0, at_least=0, at_most=family.vocab_size - 1)
     return family.default_decoder_start_token_id
+
+
+def _of_generation(checkpoint: Checkpoint, family: Family) -> Config:
+    """The file that has the generation options."""
+    if checkpoint.generation_config is not None:
+        path = checkpoint.directory / "generation_config.json"
+        return Config(path, checkpoint.generation_config)
+    # End tokens are part of an architecture's defaults, which config.json leaves out.
+    defaults = {
+        "eos_token_id": family.default_eos_token_id,
+        "forced_eos_token_id": family.default_forced_eos_token_id,
+    }
+    path = checkpoint.directory / "config.json"
+    return _with_forced_bos(Config(path, defaults | checkpoint.config))
 
 
 def _read_plain(config: Config, family: Family) -> dict[str, Any]:
@@ -176,20 +192,26 @@ def _without_unused_temperature(config: Config) -> Config:
     return Config(config.path, {**config.values, "temperature": None})
 
 
-def _with_new_tokens(config: Config) -> Config:
-    """Adds the numbers of new tokens that limits of whole sequences amount to.
+def _with_new_tokens(config: Config, family: Family) -> Config:
+    """Adds the numbers of new tokens that limits of whole sequences leave after a start token.
 
-    A sequence of an encoder-decoder has one token before the new ones, which starts it.
+    A longer prompt of the decoder leaves fewer; see `read_default_lengths`.
     """
-    added = {}
-    for name, of_sequence, least in (
-        ("max_new_tokens", "max_length", 1),
-        ("min_new_tokens", "min_length", 0),
-    ):
-        if config.values.get(name) is None and config.values.get(of_sequence) is not None:
-            length = config.number(of_sequence, int, 0, at_least=0, at_most=INT32_MAX)
-            added[name] = max(least, length - 1)
+    least = {"max_new_tokens": 1, "min_new_tokens": 0}
+    lengths = _lengths(config, family)
+    added = {name: max(least[name], length - 1) for name, length in lengths.items()}
     return Config(config.path, {**config.values, **added})
+
+
+def _lengths(config: Config, family: Family) -> dict[str, int]:
+    """Limits of a decoder's whole sequences, by the option that each stands for."""
+    if not _reads_tokens(family):
+        return {}
+    return {
+        name: config.number(of_sequence, int, 0, at_least=0, at_most=INT32_MAX)
+        for name, of_sequence in LENGTHS.items()
+        if config.values.get(name) is None and config.values.get(of_sequence) is not None
+    }
 
 
 def _unread(config: Config, family: Family) -> Iterator[str]:

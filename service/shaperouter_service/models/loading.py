@@ -14,7 +14,11 @@ from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.errors import StartupError
 from shaperouter_service.models.bart import Bart, MBart
 from shaperouter_service.models.config import Config
-from shaperouter_service.models.defaults import read_decoder_start, read_default_options
+from shaperouter_service.models.defaults import (
+    read_decoder_start,
+    read_default_lengths,
+    read_default_options,
+)
 from shaperouter_service.models.family import EncoderDecoder, Family
 from shaperouter_service.models.gemma import Gemma2, Gemma3, Gemma3Text
 from shaperouter_service.models.gpt2 import GPT2
@@ -88,6 +92,9 @@ class Model:
         encoder_weight_bytes: The part of that memory that only an encoder reads.
         decoder_start_token_id: First token of a decoder's prompt; None without an encoder.
         default_options: Default options of requests; every option that has a default.
+        default_max_length: Default maximum tokens of a decoder's whole sequence; 0 for none. It
+            stands for the default `max_new_tokens`, which it is after a prompt of one token.
+        default_min_length: The same as a minimum.
         transcripts: How it makes transcripts, if it does.
         draft: Dimensions and forward pass of its draft model, whose weights are among `weights`;
             None without one.
@@ -104,6 +111,8 @@ class Model:
     encoder_weight_bytes: int
     decoder_start_token_id: int | None
     default_options: Mapping[str, Any]
+    default_max_length: int = 0
+    default_min_length: int = 0
     transcripts: Transcripts | None = None
     draft: Family | None = None
 
@@ -313,6 +322,7 @@ def load_model(
     checkpoint = Checkpoint(directory, only_headers=True)
     family = read_family(checkpoint).limited(max_length)
     default_options = read_default_options(checkpoint, family)
+    max_sequence, min_sequence = read_default_lengths(checkpoint, family)
     transcripts = read_transcripts(checkpoint, family) if isinstance(family, Whisper) else None
     loaded = load_weights(
         name,
@@ -362,5 +372,7 @@ def load_model(
         encoder_weight_bytes=of_encoder,
         decoder_start_token_id=read_decoder_start(checkpoint, family),
         default_options=default_options,
+        default_max_length=max_sequence,
+        default_min_length=min_sequence,
         transcripts=transcripts,
     )

@@ -41,6 +41,9 @@ class ServedModel:
         max_source_length: Maximum tokens of a source; 0 without an encoder.
         decoder_start_token_id: First token of every decoder's prompt; None without an encoder.
         default_options: The defaults of all options that have one, by name.
+        default_max_length: Default maximum tokens of a decoder's prompt and the new tokens
+            together, in place of the default `max_new_tokens`; 0 for none.
+        default_min_length: The same as a minimum.
         transcripts: How it makes transcripts; None for a model that makes none.
         ladders: The shapes that its graphs can have, if it generates tokens.
         call: How it is called, if it answers once.
@@ -71,6 +74,8 @@ class ServedModel:
     max_source_length: int = 0
     decoder_start_token_id: int | None = None
     default_options: Mapping[str, Any] = field(default_factory=dict)
+    default_max_length: int = 0
+    default_min_length: int = 0
     transcripts: TranscriptSettings | None = None
     ladders: Ladders | None = None
     call: ServedCall | None = None

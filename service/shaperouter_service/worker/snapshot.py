@@ -23,6 +23,8 @@ def describe_model(
         vocab_size=model.family.vocab_size,
         max_length=model.family.max_length,
         default_options=model.default_options,
+        default_max_length=model.default_max_length,
+        default_min_length=model.default_min_length,
         dtype=model.dtype.name,
         weight_dtype=model.weight_dtype.name,
         kernels=kernels,

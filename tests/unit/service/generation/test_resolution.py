@@ -318,6 +318,43 @@ def test_scores_are_normalized_once_more_only_in_a_beam_search() -> None:
     assert not resolved(model, renormalize_logits=False).HasField("further")
 
 
+# A checkpoint that limits a decoder's whole sequences; a prompt of one token leaves the defaults.
+OF_SEQUENCES = replace(
+    MODEL,
+    kind=ModelKind.ENCODER_DECODER,
+    max_length=64,
+    default_options=MODEL.default_options | {"max_new_tokens": 11, "min_new_tokens": 7},
+    default_max_length=12,
+    default_min_length=8,
+)
+
+
+@pytest.mark.parametrize(
+    ("prompt_tokens", "limits"),
+    [(1, (11, 7)), (6, (6, 2)), (8, (4, 0)), (11, (1, 0)), (12, (1, 0)), (63, (1, 0))],
+)
+def test_limits_of_whole_sequences_include_the_decoders_prompt(
+    prompt_tokens: int, limits: tuple[int, int]
+) -> None:
+    options = resolved(OF_SEQUENCES, room=64 - prompt_tokens)
+    assert (options.max_new_tokens, options.min_new_tokens) == limits
+
+
+def test_limits_of_whole_sequences_give_way_to_the_requests_own() -> None:
+    options = resolved(OF_SEQUENCES, room=58, max_new_tokens=20)
+    assert (options.max_new_tokens, options.min_new_tokens) == (20, 2)
+    options = resolved(OF_SEQUENCES, room=58, min_new_tokens=9)
+    assert (options.max_new_tokens, options.min_new_tokens) == (9, 9)
+    options = resolved(OF_SEQUENCES, room=58, max_new_tokens=1)
+    assert (options.max_new_tokens, options.min_new_tokens) == (1, 1)
+
+
+def test_limits_of_new_tokens_do_not_depend_on_the_prompt() -> None:
+    model = replace(OF_SEQUENCES, default_max_length=0, default_min_length=0)
+    options = resolved(model, room=58)
+    assert (options.max_new_tokens, options.min_new_tokens) == (11, 7)
+
+
 def test_an_end_token_by_itself_is_not_banned() -> None:
     runs = [generation_pb2.TokenIds(ids=ids) for ids in ([7], [7, 7], [9])]
     assert biases(resolved(bad_words_token_ids=runs)) == [([7, 7], -math.inf), ([9], -math.inf)]
