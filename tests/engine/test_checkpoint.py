@@ -251,7 +251,7 @@ def test_integer_weights(tied: Path) -> None:
 
 
 def test_a_bad_generation_config_is_refused_by_name(tied: Path) -> None:
-    _edit_config(tied, "generation_config.json", temperature=-1.0)
+    _edit_config(tied, "generation_config.json", do_sample=True, temperature=-1.0)
     with pytest.raises(StartupError, match=r"generation_config\.json: temperature must be from"):
         load_model("m", tied, "float32")
 

@@ -68,9 +68,34 @@ def test_null_counts_as_left_out() -> None:
     assert read(dict.fromkeys(names)) == DEFAULTS
 
 
+@pytest.mark.parametrize(
+    "unusable",
+    [
+        {"temperature": 0.0},
+        {"temperature": float("nan")},
+        {"top_k": -1},
+        {"top_p": 0.0},
+        {"top_p": 1.1},
+        {"min_p": -0.1},
+        {"typical_p": 0},
+        {"epsilon_cutoff": 1.0},
+    ],
+)
 @pytest.mark.parametrize("values", [{}, {"do_sample": False}, {"do_sample": None}])
-def test_a_temperature_of_zero_without_sampling_is_not_read(values: dict[str, Any]) -> None:
-    assert read({"temperature": 0.0, **values}) == DEFAULTS
+def test_unusable_values_of_sampling_are_not_read_without_it(
+    values: dict[str, Any], unusable: dict[str, Any]
+) -> None:
+    assert read(values | unusable) == DEFAULTS
+
+
+def test_usable_values_of_sampling_are_defaults_of_requests_that_sample() -> None:
+    values = {"do_sample": False, "temperature": 0.5, "top_k": 7, "top_p": 0.9}
+    assert read(values) == DEFAULTS | values
+
+
+def test_a_top_p_of_zero_leaves_one_token() -> None:
+    # The warpers' tests show that this value does.
+    assert read({"do_sample": True, "top_p": 0.0})["top_p"] == 1e-9
 
 
 def test_every_option_is_read() -> None:
@@ -168,12 +193,25 @@ def test_options_of_tasks_are_ignored() -> None:
     assert logs == []
 
 
-def test_the_default_of_top_k_fits_a_small_vocabulary() -> None:
+def test_top_k_is_at_most_the_vocabulary() -> None:
     assert read({}, vocab_size=30)["top_k"] == 30
+    assert read({"top_k": 101, "do_sample": True})["top_k"] == VOCAB_SIZE
 
 
 def test_end_tokens_that_the_vocabulary_lacks_are_left_out() -> None:
     assert read({"eos_token_id": [EOS, VOCAB_SIZE, 3, EOS]})["eos_token_ids"] == (EOS, 3)
+
+
+@pytest.mark.parametrize(("value", "ends"), [(-1, ()), ([-1], ()), ([-1, 3], (3,))])
+def test_an_end_token_of_minus_one_means_none(value: object, ends: tuple[int, ...]) -> None:
+    assert read({"eos_token_id": value})["eos_token_ids"] == ends
+    # Not the architecture's own either.
+    assert read(None, config={"eos_token_id": value})["eos_token_ids"] == ends
+
+
+def test_biases_beyond_any_logit_are_as_large_as_biases_can_be() -> None:
+    options = read({"sequence_bias": [[[5], 2e4], [[6], float("-inf")], [[7], 10**400]]})
+    assert options["logit_bias"] == ((5, 1e4), (6, -1e4), (7, 1e4))
 
 
 def test_the_last_bias_of_a_token_counts() -> None:
@@ -235,13 +273,12 @@ def test_neutral_values_of_unsupported_options_cause_no_warning() -> None:
         ({"do_sample": 1}, "do_sample must be of type bool, got 1"),
         ({"do_sample": True, "temperature": 0}, "temperature must be from 1e-06 to 1000000, got 0"),
         ({"temperature": "hot"}, "temperature must be of type float, got 'hot'"),
-        ({"temperature": float("nan")}, "temperature must be from .* got nan"),
-        ({"top_k": -1}, "top_k must be from 0 to 100, got -1"),
-        ({"top_k": 101}, "top_k must be from 0 to 100, got 101"),
-        ({"top_p": 0.0}, "top_p must be above 0, up to 1, got 0.0"),
-        ({"top_p": 1.1}, "top_p must be above 0, up to 1, got 1.1"),
-        ({"min_p": -0.1}, "min_p must be from 0 to 1, got -0.1"),
-        ({"typical_p": 0.0}, "typical_p must be above 0, up to 1, got 0.0"),
+        ({"do_sample": True, "temperature": float("nan")}, "temperature must be .* got nan"),
+        ({"do_sample": True, "top_k": -1}, "top_k must be from 0 to 2147483647, got -1"),
+        ({"do_sample": True, "top_p": 1.1}, "top_p must be above 0, up to 1, got 1.1"),
+        ({"do_sample": True, "top_p": -0.1}, "top_p must be above 0, up to 1, got -0.1"),
+        ({"do_sample": True, "min_p": -0.1}, "min_p must be from 0 to 1, got -0.1"),
+        ({"do_sample": True, "typical_p": 0.0}, "typical_p must be above 0, up to 1, got 0.0"),
         ({"repetition_penalty": 0.0}, "repetition_penalty must be from 0.001 to 1000, got 0.0"),
         ({"no_repeat_ngram_size": -1}, "no_repeat_ngram_size must be from 0 to"),
         ({"min_new_tokens": 65}, "min_new_tokens must be from 0 to 64, got 65"),
@@ -266,12 +303,16 @@ def test_neutral_values_of_unsupported_options_cause_no_warning() -> None:
         ({"eos_token_id": list(range(9))}, "eos_token_id must have at most 8 ids, got 9"),
         ({"sequence_bias": {"5": 1.0}}, "sequence_bias must be a list, got"),
         ({"sequence_bias": [[5, 1.0]]}, "sequence_bias must have lists of 1 to 8 ids, got 5"),
-        ({"sequence_bias": [[[5], 2e4]]}, "sequence_bias must have biases from -1e4 to 1e4, got 2"),
+        ({"sequence_bias": [[[5], "2"]]}, "sequence_bias must have numbers as biases, got '2'"),
+        ({"sequence_bias": [[[5], float("nan")]]}, "sequence_bias must have numbers .* got nan"),
         ({"sequence_bias": [[[5]]]}, "sequence_bias must have pairs of ids and a bias"),
         ({"bad_words_ids": [[]]}, r"bad_words_ids must have lists of 1 to 8 ids, got \[\]"),
         ({"bad_words_ids": [[1] * 9]}, "bad_words_ids must have lists of 1 to 8 ids, got"),
         ({"bad_words_ids": [[100]]}, "bad_words_ids must have ids from 0 to 99, got 100"),
-        ({"epsilon_cutoff": 1.0}, "epsilon_cutoff must be from 0 to below 1, got 1.0"),
+        (
+            {"do_sample": True, "epsilon_cutoff": 1.0},
+            "epsilon_cutoff must be from 0 to below 1, got 1.0",
+        ),
         ({"forced_bos_token_id": -1}, "forced_bos_token_id must have ids from 0 to 99, got -1"),
         (
             {"forced_eos_token_id": 5, "suppress_tokens": [4, 5]},

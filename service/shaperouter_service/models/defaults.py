@@ -4,6 +4,7 @@ They are read as Transformers' `generate` reads them: from generation_config.jso
 missing, from config.json, where early versions stored them. Null counts as missing.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,13 +12,16 @@ import structlog
 
 from shaperouter_service.checkpoints.safetensors_reader import Checkpoint
 from shaperouter_service.generation.limits import (
+    MAX_BIAS,
     MAX_BIAS_TOKENS,
     MAX_BIASES,
     MAX_RETURN_SEQUENCES,
+    MIN_BIAS,
 )
 from shaperouter_service.generation.option import (
     EARLY_STOPPING,
     INT32_MAX,
+    NO_TOKEN,
     EarlyStopping,
     Kind,
     ModelLimit,
@@ -61,6 +65,9 @@ OF_TRANSCRIPTS = ("begin_suppress_tokens", "max_length")
 # Those that models with an encoder for tokens support, by the option that they stand for.
 LENGTHS: Mapping[str, str] = {"max_new_tokens": "max_length", "min_new_tokens": "min_length"}
 
+# A `top_p` that leaves one token in any vocabulary: Transformers accepts 0 for that.
+ONE_TOKEN = 1e-9
+
 
 def read_default_options(checkpoint: Checkpoint, family: Family) -> dict[str, Any]:
     """Reads a checkpoint's generation options.
@@ -75,7 +82,7 @@ def read_default_options(checkpoint: Checkpoint, family: Family) -> dict[str, An
     if _reads_tokens(family):
         supported = tuple(LENGTHS.values())
         config = _with_new_tokens(config, family)
-    config = _without_unused_temperature(config)
+    config = _without_no_end(_as_transformers_samples(config))
     unsupported = [
         name
         for name, neutral in UNSUPPORTED.items()
@@ -182,14 +189,35 @@ def _with_forced_bos(config: Config) -> Config:
     return Config(config.path, {**config.values, "forced_bos_token_id": bos})
 
 
-def _without_unused_temperature(config: Config) -> Config:
-    """Removes a temperature of 0 beside `do_sample: false`, which some checkpoints have.
+def _as_transformers_samples(config: Config) -> Config:
+    """Replaces values of sampling options outside our limits that Transformers accepts.
 
-    Transformers does not read it there either.
+    Without `do_sample` it reads none of them, so some checkpoints have a temperature of 0 there.
     """
-    if config.values.get("do_sample") is True or config.values.get("temperature") != 0:
+    values = dict(config.values)
+    if values.get("do_sample") is True:
+        if type(values.get("top_p")) in (int, float) and values["top_p"] == 0:
+            values["top_p"] = ONE_TOKEN
+        return Config(config.path, values)
+    for option in OPTIONS.values():
+        value: Any = values.get(option.checkpoint)
+        limit = option.range if option.needs is Needs.SAMPLING else None
+        if limit is None or type(value) not in (int, float):
+            continue
+        high = limit.high if isinstance(limit.high, int | float) else INT32_MAX
+        if not limit.contains(value, high):
+            values[option.checkpoint] = None
+    return Config(config.path, values)
+
+
+def _without_no_end(config: Config) -> Config:
+    """Removes -1 from the end tokens, which some checkpoints have for none."""
+    value = config.values.get("eos_token_id")
+    tokens = value if isinstance(value, list) else [value]
+    if NO_TOKEN not in tokens:
         return config
-    return Config(config.path, {**config.values, "temperature": None})
+    ends = [token for token in tokens if token != NO_TOKEN]
+    return Config(config.path, {**config.values, "eos_token_id": ends})
 
 
 def _with_new_tokens(config: Config, family: Family) -> Config:
@@ -255,20 +283,19 @@ def _number(config: Config, option: Option, family: Family) -> int | float:
     if limit is None:
         raise TypeError(f"{option.name} has no range")
     high: float = INT32_MAX
-    default = option.default
-    if limit.high is ModelLimit.VOCABULARY:
-        high, default = family.vocab_size, min(default, family.vocab_size)
-    elif limit.high is not None and not isinstance(limit.high, ModelLimit):
+    if limit.high is not None and not isinstance(limit.high, ModelLimit):
         high = limit.high
-    return config.number(
+    value: int | float = config.number(
         option.checkpoint,
         float if option.kind is Kind.NUMBER else int,
-        default,
+        option.default,
         at_least=None if limit.above else limit.low,
         above=limit.low if limit.above else None,
         at_most=None if limit.below else high,
         below=high if limit.below else None,
     )
+    # As in Transformers, more than all tokens means all.
+    return min(value, family.vocab_size) if limit.high is ModelLimit.VOCABULARY else value
 
 
 def _check_range(
@@ -297,10 +324,12 @@ def _read_biases(config: Config, family: Family, options: dict[str, Any]) -> lis
         if not isinstance(entry, list) or len(entry) != 2:
             raise config.error(f"sequence_bias must have pairs of ids and a bias, got {entry!r}")
         run, bias = entry
-        if type(bias) not in (int, float) or not -1e4 <= bias <= 1e4:
-            raise config.error(f"sequence_bias must have biases from -1e4 to 1e4, got {bias!r}")
+        if type(bias) not in (int, float) or (type(bias) is float and math.isnan(bias)):
+            raise config.error(f"sequence_bias must have numbers as biases, got {bias!r}")
+        # Beyond any logit a larger bias has the same effect, and single precision would suffer.
+        bias = float(min(max(bias, MIN_BIAS), MAX_BIAS))
         # For a repeated sequence the last bias counts, as in Transformers.
-        biases[_run(config, "sequence_bias", run, last)] = float(bias)
+        biases[_run(config, "sequence_bias", run, last)] = bias
     if any(len(run) > 1 for run in biases):
         unsupported.append("sequence_bias of several tokens")
     single = tuple((run[0], bias) for run, bias in biases.items() if len(run) == 1)
