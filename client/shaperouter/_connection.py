@@ -60,6 +60,8 @@ class Calls:
             grpc.RpcError: The call failed.
             CallCancelledError: `cancel` was called.
         """
+        if self.cancelled:
+            raise cancelled()
         try:
             return self._send(method, request, timeout)
         except (grpc.FutureCancelledError, ValueError):

@@ -26,6 +26,7 @@ from shaperouter import (
     InvalidArgumentError,
     PromptsError,
 )
+from shaperouter._connection import Calls
 from shaperouter.v1 import generation_pb2
 
 if TYPE_CHECKING:
@@ -245,6 +246,13 @@ def test_interruption_cancels_all_prompts(fake: FakeShaperouter) -> None:
     assert errors.decode().rstrip().endswith("KeyboardInterrupt")
     assert fake.cancelled.wait(TIMEOUT)
     assert len(fake.requests) <= 2
+
+
+def test_prompts_that_waited_are_not_sent_after_an_interruption() -> None:
+    calls = Calls()
+    calls.cancel()
+    with pytest.raises(CallCancelledError):
+        calls.send(lambda *_, **__: pytest.fail("it is sent"), None, None)  # type: ignore[arg-type]
 
 
 def test_cancelling_the_task_cancels_all_prompts(fake: FakeShaperouter) -> None:
