@@ -85,7 +85,7 @@ class OnDemand:
         # Callers that wait for a model, which then must not make room for others.
         self._waiting: Counter[str] = Counter()
         self._failed: dict[str, tuple[ServiceError, float]] = {}
-        # Bytes of the files of what other routers load.
+        # The size of the files of each model that another router is loading, in bytes.
         self._sizes: dict[Deployment, int] = {}
         # Models that wait for memory, and since when; the first of them first.
         self._looking: dict[str, float] = {}
@@ -356,7 +356,10 @@ class OnDemand:
         }
 
     async def _measure_other_loads(self) -> None:
-        """Learns the sizes of what other routers load; at its end, all are known."""
+        """Looks up the file sizes of models that other routers are loading.
+
+        Loads may begin meanwhile, so it repeats until it knows the size of every one.
+        """
         loads = self._other_loads()
         self._sizes = {each: size for each, size in self._sizes.items() if each in loads}
         while unknown := self._other_loads() - self._sizes.keys():

@@ -28,7 +28,7 @@ def write_json(path: Path, **values: Any) -> None:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A model in safetensors with three modules, of which the dense one is in PyTorch's layout."""
+    """A model in safetensors with three modules; the dense one has a pytorch_model.bin."""
     source = tmp_path / "source"
     write_json(source / "config.json", model_type="bert")
     save_file(TENSORS, source / "model.safetensors")
