@@ -3,6 +3,10 @@
 SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 
+# Some machines forbid Python to keep its bytecode. Then each process would compile all its modules
+# again, and the tests start hundreds of processes.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3.11
 VENV := .venv
 KERNELS := service/shaperouter_service/kernels
@@ -104,7 +108,7 @@ test: setup $(TOOLS)/.ready $(CLIENTS) .venvs/release/.ready ## Runs all tests.
 	$(PYTEST) -n $(TEST_PROCESSES) tests/engine/test_[a-i]*.py
 	$(PYTEST) -n $(TEST_PROCESSES) tests/engine/test_[j-z]*.py
 	@# These wait more than they compute, and need less memory.
-	$(PYTEST) -n $$(($(TEST_PROCESSES) + 1)) tests --ignore=tests/engine
+	$(PYTEST) -n $$((2 * $(TEST_PROCESSES))) tests --ignore=tests/engine
 
 .venvs/whisper/.ready: tests/speech/requirements.txt
 	@echo "==> Making $(@D)"

@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import gc
 from typing import Any
 
 import pytest
@@ -18,7 +19,9 @@ TOGETHER = {
         "engines": ("engine/test_continuing", "engine/test_goldens", "engine/test_options"),
         "service": ("integration/test_failures", "integration/test_serving"),
         "demo": (
+            "integration/test_demo_model",
             "integration/test_doors",
+            "integration/test_readme",
             "integration/test_triton_client",
             "integration/test_typescript_client",
         ),
@@ -33,6 +36,12 @@ class ByWhatIsShared(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
         return TOGETHER.get(file, file)
+
+
+def pytest_collection_finish() -> None:
+    """Spares garbage collections the modules and tests, which stay until the end."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByWhatIsShared:

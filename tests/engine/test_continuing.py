@@ -46,14 +46,21 @@ def _input(golden: Golden) -> tuple[list[int], list[int]]:
 
 
 def _assert_continues(
-    bench: Bench, model: str, prompt: Sequence[int], expected: Sequence[int], **options: Any
+    bench: Bench,
+    model: str,
+    prompt: Sequence[int],
+    expected: Sequence[int],
+    *,
+    first: int = 1,
+    every: int = 1,
+    **options: Any,
 ) -> None:
-    """Cuts a run after each of its tokens, and generates the rest again."""
-    rests = [
-        bench.submit(model, prompt, generated_token_ids=expected[:cut], **options)
-        for cut in range(1, len(expected))
-    ]
-    for cut, rest in enumerate(rests, start=1):
+    """Cuts a run after each of its tokens, or after some of them, and generates the rest again."""
+    rests = {
+        cut: bench.submit(model, prompt, generated_token_ids=expected[:cut], **options)
+        for cut in range(first, len(expected), every)
+    }
+    for cut, rest in rests.items():
         rest.wait()
         assert (cut, rest.token_ids) == (cut, list(expected[cut:]))
 
@@ -61,11 +68,19 @@ def _assert_continues(
 def test_greedy_cases_continue_after_any_number_of_tokens(
     benches: Mapping[str, Bench], golden: Golden
 ) -> None:
-    # Each request becomes as many runs as it has tokens.
-    for case in golden.cases[::3]:
-        prompt, options = golden.prompt(case), golden.options(case)
-        options["source"] = golden.source(case)
-        _assert_continues(benches[golden.name], golden.name, prompt, case["token_ids"], **options)
+    # A request becomes many runs, so each of these cases is cut after every third token, and they
+    # begin to be cut after one, two and three tokens in turn.
+    for index, case in enumerate(golden.cases[::3]):
+        _assert_continues(
+            benches[golden.name],
+            golden.name,
+            golden.prompt(case),
+            case["token_ids"],
+            first=1 + index % 3,
+            every=3,
+            source=golden.source(case),
+            **golden.options(case),
+        )
 
 
 # Families share the options; those with an encoder begin with other tokens.

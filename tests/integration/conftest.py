@@ -28,6 +28,6 @@ def client(service: Service) -> Iterator[Client]:
 
 @pytest.fixture(scope="session")
 def demo() -> Iterator[Service]:
-    """The embedded model, which generates text."""
-    with serving("--model=demo", env=kept_compilations()) as service:
+    """What `shaperouterd serve` starts by default: the embedded model, which generates text."""
+    with serving(env=kept_compilations()) as service:
         yield service

@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from harness.browser import chromium, findings, opened
-from harness.service import CACHE, GOLDENS, Service, kept_compilations, serving
+from harness.service import CACHE, GOLDENS, Service, serving
 from harness.traffic import decode, prefill
 from harness.whispers import add_tokenizer, noise, wav, with_tokenizer
 from shaperouter_service.auth import token_digest
@@ -52,7 +52,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         # Traces have ids, and nobody takes them.
         "--tracing=otlp",
         env={
-            "SHAPEROUTER_COMPILE_CACHE": str(recorded(directory / "cache")),
+            "SHAPEROUTER_COMPILE_CACHE": str(recorded()),
             "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
             "OTEL_EXPORTER_OTLP_TIMEOUT": "1",
         },
@@ -60,13 +60,11 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield service
 
 
-def recorded(cache: Path) -> Path:
-    """A compile cache with the kept graphs of tests, and the record of a model's traffic."""
-    kept_compilations()
-    cache.mkdir(mode=0o700)
-    for kept in CACHE.iterdir():
-        if kept.is_dir():
-            (cache / kept.name).symlink_to(kept)
+def recorded() -> Path:
+    """A compile cache of these tests, with the record of a model's traffic."""
+    cache = CACHE.with_name("console")
+    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    shutil.rmtree(cache / "traffic", ignore_errors=True)
     served = SignatureTraffic(
         asked=500, calls=500, steps=500, device_seconds=100.0, compiles=1, compile_seconds=2.0
     )
