@@ -10,7 +10,7 @@ from shaperouter_service.errors import shortened
 from shaperouter_service.generation.chat import Chat
 from shaperouter_service.text.chat_adaptation import ChatTemplateError
 
-# Maximum seconds that a template may take. Published ones take some milliseconds.
+# Maximum seconds of CPU time that a template may take. Published ones take some milliseconds.
 MAX_RENDER_SECONDS = 2.0
 
 # Maximum characters of a template's message in an error.
@@ -30,15 +30,15 @@ def render_chat(tokenizer: Any, chat: Chat, *, max_seconds: float = MAX_RENDER_S
     Args:
         tokenizer: Transformers' tokenizer, which has the template.
         chat: A valid conversation.
-        max_seconds: Maximum time, in seconds.
+        max_seconds: Maximum CPU time, in seconds, so that a busy machine refuses nothing.
 
     Raises:
         ChatTemplateError: The template refuses the conversation, fails or takes too long.
     """
-    deadline = time.monotonic() + max_seconds
+    deadline = time.thread_time() + max_seconds
 
     def check_time(frame: FrameType, event: str, argument: Any) -> Any:
-        if time.monotonic() > deadline:
+        if time.thread_time() > deadline:
             raise ChatTemplateError(f"it takes longer than {max_seconds:g} s")
         return check_time
 
