@@ -96,7 +96,7 @@ def streamed(client: Any) -> dict[str, Any]:
     errors = []
     left = len(asked)
     while left:
-        result, error = responses.get(timeout=60)
+        result, error = responses.get(timeout=240)
         if error is not None:
             errors.append(str(error))
             left -= 1
@@ -134,7 +134,7 @@ async def asynchronous(address: str) -> dict[str, Any]:
 
     texts: dict[str, list[str]] = {str(index): [] for index in range(4)}
     errors = []
-    async for result, error in client.stream_infer(requests(), stream_timeout=60):
+    async for result, error in client.stream_infer(requests(), stream_timeout=240):
         if error:
             errors.append(str(error))
         else:

@@ -54,9 +54,9 @@ def test_a_compilation_of_the_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
     really_trace = Tracer.trace
     monkeypatch.setattr(Tracer, "trace", trace)
     starting = Bench(MODELS)
-    told = error_of_a_deadline(starting, seconds=1.5)
+    told = error_of_a_deadline(starting, seconds=5.0)
     assert re.search(
-        rf"waited \d+\.\d+ s for {MODEL} prefill 1x128 to be compiled, while its worker was still "
+        rf"waited [\d.]+ s for {MODEL} prefill 1x128 to be compiled, while its worker was still "
         r"starting \(0 of 2 graphs were made, about \d+ s left\)$",
         told,
     )
@@ -68,14 +68,14 @@ def test_a_compilation_after_the_warm_up(bench: Bench, monkeypatch: pytest.Monke
     lane = bench.parts.lanes[MODEL, 1]
     graph = bench.parts.graphs.graph(lane.ladders.first_decode(MODEL, 1))
     monkeypatch.setattr(lane.covers, "missing", lambda _: graph)
-    told = error_of_a_deadline(bench, seconds=1.5)
-    assert re.search(rf"waited \d+\.\d+ s for {MODEL} decode 1x128 to be compiled$", told)
+    told = error_of_a_deadline(bench, seconds=5.0)
+    assert re.search(rf"waited [\d.]+ s for {MODEL} decode 1x128 to be compiled$", told)
 
 
 def test_the_queue(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench.parts.lanes[MODEL, 1], "admit", lambda: None)
-    told = error_of_a_deadline(bench, seconds=1.5)
-    assert re.search(r"waited \d+\.\d+ s in the queue for a slot$", told)
+    told = error_of_a_deadline(bench, seconds=5.0)
+    assert re.search(r"waited [\d.]+ s in the queue for a slot$", told)
 
 
 @pytest.mark.parametrize(
@@ -85,5 +85,5 @@ def test_the_queue(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_device(bench: Bench, monkeypatch: pytest.MonkeyPatch, step: str, told: str) -> None:
     monkeypatch.setattr(bench.parts.lanes[MODEL, 1], step, lambda _: False)
     assert f"waited for the device, which {told} (0 tokens" in error_of_a_deadline(
-        bench, seconds=1.5
+        bench, seconds=5.0
     )

@@ -22,6 +22,8 @@ def test_mutated_tokenizers_are_loaded_or_refused(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     source = random.Random(seed)
+    # Three of four mutations are refused, so that of a few all may be.
+    assert load_tokenizer(DEMO) is not None
     refused = 0
     for number in range(COUNT):
         directory = tmp_path / str(number)
@@ -37,4 +39,4 @@ def test_mutated_tokenizers_are_loaded_or_refused(tmp_path: Path) -> None:
             assert tokenizer is not None
             tokenizer.decode(tokenizer.encode("TensorFlow is"))
         shutil.rmtree(directory)
-    assert 0 < refused < COUNT
+    assert refused

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from harness.service import Service
+from harness.service import START_TIMEOUT, Service
 from harness.waiting import wait_until
 from shaperouter import Client, ShaperouterError
 
@@ -91,7 +91,7 @@ class Traffic:
         wait_until(lambda: len(self.answers) >= until, timeout=600)
 
     def _over_grpc(self, index: int) -> None:
-        with Client(self._service.address, timeout=60) as client:
+        with Client(self._service.address, timeout=START_TIMEOUT) as client:
             self._ask(
                 index,
                 lambda model, prompt: (
@@ -131,7 +131,7 @@ def complete(service: Service, model: str, prompt: str) -> str:
         json.dumps(body).encode(),
         {"content-type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=60) as response:
+    with urllib.request.urlopen(request, timeout=START_TIMEOUT) as response:
         text: str = json.load(response)["choices"][0]["text"]
         return text
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from click.testing import CliRunner, Result
 
+from harness.waiting import TIMEOUT
 from shaperouter._cli._main import cli
 from shaperouter.v1 import generation_pb2
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def run(fake: FakeShaperouter, *arguments: str, stdin: str | bytes | None = None) -> Result:
-    options = ["--address", fake.address, "--timeout", "10"]
+    options = ["--address", fake.address, "--timeout", str(TIMEOUT)]
     return CliRunner().invoke(cli, [*options, *arguments], input=stdin)
 
 

@@ -30,7 +30,7 @@ async def load(
     location: str = "",
     share: float | None = None,
     *,
-    seconds: float = 10.0,
+    seconds: float = TIMEOUT,
 ) -> model_pb2.Model:
     request = model_pb2.LoadModelRequest(name=name, location=location, share=share)
     response: model_pb2.LoadModelResponse = await router.models.LoadModel(request, timeout=seconds)

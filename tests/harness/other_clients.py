@@ -63,7 +63,7 @@ def _run(python: str, script: str, *arguments: str, path: str = "") -> str:
         env=os.environ | {"PYTHONPATH": path, "TF_CPP_MIN_LOG_LEVEL": "3"},
         stdout=subprocess.PIPE,
         text=True,
-        timeout=240,
+        timeout=600,
         check=True,
     )
     return done.stdout

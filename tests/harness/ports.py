@@ -1,8 +1,13 @@
 """Ports that nobody uses."""
 
 import contextlib
+import os
 import random
 import socket
+
+# Ports for each process, so that two that look at the same time find different ones.
+SLICE = 200
+SLICES = range(20_000, 32_000, SLICE)
 
 
 def unused_ports(count: int) -> tuple[int, ...]:
@@ -12,7 +17,8 @@ def unused_ports(count: int) -> tuple[int, ...]:
     later.
     """
     free: list[int] = []
-    for port in random.sample(range(20_000, 32_000), 100):
+    first = SLICES[os.getpid() % len(SLICES)]
+    for port in random.sample(range(first, first + SLICE), SLICE):
         with socket.socket() as holder, contextlib.suppress(OSError):
             holder.bind(("127.0.0.1", port))
             free.append(port)

@@ -10,6 +10,7 @@ import pytest
 
 import shaperouter_service
 from harness.service import kept_compilations, serving
+from harness.waiting import TIMEOUT
 from shaperouter import Client, InvalidArgumentError
 
 DEMO = Path(shaperouter_service.__file__).parent / "builtin" / "demo"
@@ -65,7 +66,7 @@ def test_the_command_holds_a_conversation(client: Client) -> None:
         input=f"{hello}\nand\n/exit\n",
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=TIMEOUT,
         check=True,
     )
     assert done.stdout == f"{first.text}\n{second.text}\n"

@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from harness.browser import chromium, findings, opened
-from harness.service import CACHE, GOLDENS, Service, serving
+from harness.service import CACHE, GOLDENS, START_TIMEOUT, Service, serving
 from harness.traffic import decode, prefill
 from harness.whispers import add_tokenizer, noise, wav, with_tokenizer
 from shaperouter_service.auth import token_digest
@@ -27,7 +27,7 @@ TRACES = "https://traces.example.com/trace"
 PANELS = ("lattice", "requests", "fleet", "playground")
 
 # Milliseconds: a worker starts again, or compiles.
-expect.set_options(timeout=60_000)
+expect.set_options(timeout=START_TIMEOUT * 1000)
 
 
 @pytest.fixture(scope="module")
@@ -65,6 +65,9 @@ def recorded() -> Path:
     cache = CACHE.with_name("console")
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     shutil.rmtree(cache / "traffic", ignore_errors=True)
+    # A graph of the record would be ready at the start, and serve in place of those that tests see.
+    for kept in cache.glob("*/decode_1x128_*"):
+        kept.unlink()
     served = SignatureTraffic(
         asked=500, calls=500, steps=500, device_seconds=100.0, compiles=1, compile_seconds=2.0
     )
@@ -105,7 +108,7 @@ def complete(service: Service, token: str = OPERATOR, **fields: object) -> httpx
         f"{service.http_url}/v1/completions",
         json={"model": "demo", "prompt": "TensorFlow is", "temperature": 0} | fields,
         headers={"authorization": f"Bearer {token}"},
-        timeout=60,
+        timeout=START_TIMEOUT,
     )
 
 

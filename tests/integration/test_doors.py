@@ -9,6 +9,7 @@ import httpx2 as httpx
 
 from harness.open_inference import infer_request, tensors_of
 from harness.service import Service
+from harness.waiting import TIMEOUT
 from shaperouter import Client
 from shaperouter_service.edge.inference.stubs import grpc_service_pb2_grpc
 
@@ -48,7 +49,7 @@ def test_every_door_gives_a_request_the_same_text(demo: Service) -> None:
     rng = random.Random(seed)
     with (
         Client(demo.address) as client,
-        httpx.Client(base_url=demo.http_url, timeout=60) as http,
+        httpx.Client(base_url=demo.http_url, timeout=TIMEOUT) as http,
         grpc.insecure_channel(demo.address) as channel,
     ):
         triton = grpc_service_pb2_grpc.GRPCInferenceServiceStub(channel)

@@ -76,7 +76,8 @@ def test_no_worker_outlives_a_killed_parent() -> None:
 
 
 def test_a_stop_lets_running_requests_finish_and_ends_the_workers() -> None:
-    with serving(MODEL) as service, Client(service.address) as client:
+    # A compilation may take long on a busy machine.
+    with serving(MODEL, "--grace=240") as service, Client(service.address) as client:
         pid = service.worker_pid()
         with client.stream(
             [1, 2], max_new_tokens=100, num_beams=2, on_stall=_stopping(service)

@@ -21,14 +21,14 @@ from harness.other_clients import (
     run_with_tfserving,
     run_with_tritonclient,
 )
-from harness.service import GOLDENS, Service, kept_compilations, serving
+from harness.service import GOLDENS, START_TIMEOUT, Service, kept_compilations, serving
 from harness.tools import real_model
 from shaperouter import Client, InvalidArgumentError
 
 TESTS = Path(__file__).parents[1]
 LABELS = "roberta-labels"
 # Seconds after which a call that waits for a worker's successor fails.
-PATIENCE = 120.0
+PATIENCE = 2 * START_TIMEOUT
 
 
 @pytest.fixture(scope="module")

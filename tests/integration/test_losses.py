@@ -241,9 +241,9 @@ def test_a_local_worker_that_hangs_is_replaced_and_its_stream_continues() -> Non
         Client(service.address) as client,
     ):
         whole = client.generate([1, 2], **KINDS[0])
-        pid = service.worker_pid()
         with client.stream([1, 2], **KINDS[0]) as stream:
             first = next(stream)
+            pid = service.worker_pid()
             os.kill(pid, signal.SIGSTOP)
             tokens = [*first.token_ids, *(t for delta in stream for t in delta.token_ids)]
         assert tokens == list(whole.token_ids)

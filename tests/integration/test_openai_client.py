@@ -11,7 +11,7 @@ import pytest
 
 import shaperouter_service
 from harness.other_clients import run_with_litellm, run_with_openai
-from harness.service import Service, kept_compilations, serving
+from harness.service import START_TIMEOUT, Service, kept_compilations, serving
 from shaperouter import Client
 
 DEMO = Path(shaperouter_service.__file__).parent / "builtin" / "demo"
@@ -165,7 +165,7 @@ def test_a_call_of_a_tool_continues_after_a_lost_worker(talking: Service) -> Non
         """The pieces of the only choice, without the id of its call."""
         found: list[dict[str, Any]] = []
         url = f"{talking.http_url}/v1/chat/completions"
-        with httpx.stream("POST", url, json=asked, timeout=120) as response:
+        with httpx.stream("POST", url, json=asked, timeout=START_TIMEOUT) as response:
             for line in response.iter_lines():
                 if not line.startswith("data: {"):
                     continue

@@ -43,6 +43,7 @@ def models_over_https(router: Service, authority: Authority, token: str) -> int:
         f"{router.http_url.replace('http', 'https')}/v1/models",
         headers={"authorization": f"Bearer {token}"},
         verify=ssl.create_default_context(cafile=authority.ca),
+        timeout=TIMEOUT,
     ).status_code
 
 

@@ -233,13 +233,19 @@ def test_threads_that_compile_have_a_lower_priority_than_serving_ones(compiling:
         for thread, seconds in _thread_seconds(worker).items()
     }
     lowered = {
-        thread: seconds
-        for thread, seconds in took.items()
-        if os.getpriority(os.PRIO_PROCESS, thread) == worker.nice() + NICE
+        thread: seconds for thread, seconds in took.items() if _nice(thread) == worker.nice() + NICE
     }
     tracing = max(seconds for thread, seconds in took.items() if thread not in lowered)
     # XLA's own threads do most of this work.
     assert sum(lowered.values()) > 0.8 * (sum(took.values()) - tracing)
+
+
+def _nice(thread: int) -> int | None:
+    """A thread's priority; None if it has ended."""
+    try:
+        return os.getpriority(os.PRIO_PROCESS, thread)
+    except ProcessLookupError:
+        return None
 
 
 def _thread_seconds(process: psutil.Process) -> dict[int, float]:

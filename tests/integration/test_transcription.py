@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 from harness.bad_audio import BAD_AUDIO
 from harness.other_clients import run_with_openai
-from harness.service import GOLDENS, Service, kept_compilations, serving
+from harness.service import GOLDENS, START_TIMEOUT, Service, kept_compilations, serving
 from harness.waiting import wait_until
 from harness.whispers import NAME, RATE, WINDOW_SAMPLES, noise, wav, with_tokenizer
 from shaperouter import (
@@ -284,7 +284,7 @@ def test_a_transcription_over_http_continues_after_a_lost_worker(
             f"{hearing.http_url}/v1/audio/transcriptions",
             data=fields,
             files={"file": recording},
-            timeout=120,
+            timeout=START_TIMEOUT,
         ) as response:
             for line in response.iter_lines():
                 if not line.startswith("data: {"):

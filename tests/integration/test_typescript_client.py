@@ -121,7 +121,7 @@ def run(
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=TIMEOUT,
         check=True,
     )
 
@@ -133,7 +133,7 @@ def test_the_example_streams_what_the_call_generates(demo: Service) -> None:
         ["node", example, demo.address, "TensorFlow is"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=TIMEOUT,
         check=True,
     ).stdout
     whole = run(
@@ -306,7 +306,7 @@ def test_the_readmes_call_of_a_stub_works() -> None:
             ["node", PACKAGE / "dist/examples/infer.js", address],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=TIMEOUT,
             check=True,
         )
     assert result.stdout.startswith("x [ 3n, 20n ] Float32Array(60) [")

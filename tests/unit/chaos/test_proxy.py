@@ -40,7 +40,7 @@ def test_an_answer_arrives_whose_sender_has_closed_its_connection(
     with socket.create_connection(("127.0.0.1", proxy.port), timeout=TIMEOUT) as caller:
         server, _ = target.accept()
         with server:
-            server.settimeout(20)
+            server.settimeout(TIMEOUT)
             caller.sendall(b"question")
             assert server.recv(100) == b"question"
             # Nobody will read this; it reaches the server's end after the server has closed it.
@@ -55,7 +55,7 @@ def test_both_ends_see_that_a_connection_is_broken(target: socket.socket, proxy:
     with socket.create_connection(("127.0.0.1", proxy.port), timeout=TIMEOUT) as caller:
         server, _ = target.accept()
         with server:
-            server.settimeout(20)
+            server.settimeout(TIMEOUT)
             caller.sendall(b"question")
             assert server.recv(100) == b"question"
             proxy.disconnect()

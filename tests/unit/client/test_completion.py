@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.waiting import TIMEOUT
+
 README = Path(__file__).parents[3] / "client" / "README.md"
 CALLS = re.findall(r"(_\w+_COMPLETE)=(\w+)_source (\w+)", README.read_text(encoding="utf-8"))
 
@@ -19,7 +21,7 @@ def complete(command: str, **variables: str) -> str:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=TIMEOUT,
     ).stdout
 
 

@@ -241,9 +241,9 @@ def test_interruption_cancels_all_prompts(fake: FakeShaperouter) -> None:
         f"shaperouter.Client({fake.address!r}).generate(['x'] * 20, max_concurrency=2)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE) as process:
-        assert fake.entered.wait(60)
+        assert fake.entered.wait(TIMEOUT)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=TIMEOUT)
     assert errors.decode().rstrip().endswith("KeyboardInterrupt")
     assert fake.cancelled.wait(TIMEOUT)
     assert len(fake.requests) <= 2

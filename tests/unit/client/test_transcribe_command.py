@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from click.testing import CliRunner, Result
 
+from harness.waiting import TIMEOUT
 from shaperouter._cli._main import cli
 from shaperouter.v1 import transcription_pb2
 
@@ -21,7 +22,7 @@ COMMAND = Path(sys.executable).with_name("shaperouter")
 
 
 def run(transcriber: FakeTranscriber, *arguments: str, stdin: bytes | None = None) -> Result:
-    options = ["--address", transcriber.address, "--timeout", "10"]
+    options = ["--address", transcriber.address, "--timeout", str(TIMEOUT)]
     return CliRunner().invoke(cli, [*options, "transcribe", *arguments], input=stdin)
 
 
@@ -54,7 +55,7 @@ def test_command_ends_with_its_call_while_stdin_is_open(transcriber: FakeTranscr
         assert process.stderr is not None
         process.stdin.write("samples")
         process.stdin.flush()
-        assert process.wait(60) == 1
+        assert process.wait(TIMEOUT) == 1
         assert process.stderr.read() == "Error: shutting down\n"
 
 

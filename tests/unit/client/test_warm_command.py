@@ -10,6 +10,7 @@ import grpc
 import pytest
 from click.testing import CliRunner, Result
 
+from harness.waiting import TIMEOUT
 from shaperouter._cli._main import cli
 from shaperouter.v1 import graph_pb2, signature_pb2
 
@@ -22,7 +23,7 @@ TRACING, COMPILING = graph_pb2.GRAPH_STATE_TRACING, graph_pb2.GRAPH_STATE_COMPIL
 
 
 def run(fake: FakeShaperouter, *arguments: str, stdin: str | bytes | None = None) -> Result:
-    options = ["--address", fake.address, "--timeout", "10"]
+    options = ["--address", fake.address, "--timeout", str(TIMEOUT)]
     return CliRunner().invoke(cli, [*options, *arguments], input=stdin)
 
 

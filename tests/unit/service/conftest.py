@@ -103,9 +103,9 @@ def free_address() -> str:
 
 @pytest.fixture
 def wide_margins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ends requests a second before their deadline, so that a starved caller gets the reason."""
+    """Ends requests seconds before their deadline, so that a starved caller gets the reason."""
     for module in (rpc_deadlines, fleet_deadlines):
-        monkeypatch.setattr(module, "MARGIN", 1.0)
+        monkeypatch.setattr(module, "MARGIN", 2.0)
     monkeypatch.setattr(rpc_deadlines, "MAX_SHARE", 2 / 3)
 
 

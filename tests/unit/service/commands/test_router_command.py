@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 from harness.roles import Run, Started
+from harness.waiting import TIMEOUT
 
 
 def test_a_router_needs_a_worker(started: Started, run: Run) -> None:
@@ -25,6 +26,6 @@ def test_the_router_imports_nothing_that_only_workers_have() -> None:
         "print({'psutil', 'safetensors', 'tensorflow', 'transformers'} & set(sys.modules))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=TIMEOUT
     )
     assert done.stdout.strip() == "set()"

@@ -467,10 +467,12 @@ def hung_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 def test_a_disk_that_hung_is_not_used_again(tmp_path: Path, hung_disk: threading.Event) -> None:
-    cache = CompileCache.open(tmp_path, max_bytes=10**9, disk=Disk(timeout=1.0))
+    made = CompileCache.open(tmp_path, max_bytes=10**9)
+    assert made is not None
+    keep(made.section(KEY))
+    cache = CompileCache.open(tmp_path, max_bytes=10**9, disk=Disk(timeout=5.0))
     assert cache is not None
     section = cache.section(KEY)
-    keep(section)
     with capture_logs() as lines:
         assert section.read(GRAPH, Part.MODULE) is None
         assert hung_disk.is_set()

@@ -250,7 +250,7 @@ def test_a_cancelled_call_is_cancelled_on_its_worker(play: Play, until: Until) -
 def test_a_deadline_ends_a_call_with_what_it_waited_for(play: Play) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         worker.call_script = [worker.hold]
-        error = await router.error(router.infer(model="double", inputs={"x": X}, timeout=1.5))
+        error = await router.error(router.infer(model="double", inputs={"x": X}, timeout=5.0))
         assert error.code() is StatusCode.DEADLINE_EXCEEDED
         assert "the request waited for worker-0" in str(error.details())
 

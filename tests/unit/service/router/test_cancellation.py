@@ -91,7 +91,7 @@ def test_without_a_deadline_the_worker_has_none(play: Play) -> None:
 def test_a_deadline_that_passes_ends_the_run(play: Play, until: Until) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         worker.script.insert(1, worker.hold)
-        error = await router.error(router.stream(timeout=1.5))
+        error = await router.error(router.stream(timeout=5.0))
         assert error.code() is StatusCode.DEADLINE_EXCEEDED
         await until(lambda: worker.cancelled == 1)
         await until(lambda: router.metric("num_requests_running", model="tiny") == 0)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("wide_margins")
 
 
 async def told(router: Router) -> str:
-    error = await router.error(router.generate(timeout=1.5))
+    error = await router.error(router.generate(timeout=5.0))
     assert error.code() is StatusCode.DEADLINE_EXCEEDED
     return str(error.details())
 

@@ -133,7 +133,7 @@ def test_a_choice_that_depends_on_models_waits_until_they_are_loaded(
     play: Play, detail: Detail
 ) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
-        error = await router.error(router.generate(timeout=1.5))
+        error = await router.error(router.generate(timeout=5.0))
         assert error.code() is StatusCode.DEADLINE_EXCEEDED
         assert detail(error, error_details_pb2.ErrorInfo).reason == "NO_WORKER_IN_TIME"
         await start(worker, transcribers={"whisper"})

@@ -96,7 +96,7 @@ def test_a_model_in_use_stays_and_the_other_request_waits(
         stream = router.stream(model="a")
         await stream.read()
         await report_idle(worker, a=60.0)
-        error = await router.error(router.generate(model="b", timeout=1.5))
+        error = await router.error(router.generate(model="b", timeout=5.0))
         assert error.code() is StatusCode.DEADLINE_EXCEEDED
         assert "it waits for memory, used by a" in str(error.details())
         waiting = asyncio.ensure_future(router.generate(model="b"))
@@ -171,7 +171,7 @@ def test_a_load_that_has_waited_long_for_memory_is_not_passed(
         await in_use(router, worker, "a")
         waiting = router.generate(model="c")
         await until(lambda: "c" in measured)
-        error = await router.error(router.generate(model="b", timeout=1.5))
+        error = await router.error(router.generate(model="b", timeout=5.0))
         assert "it waits for memory, and c has waited longer" in str(error.details())
         other = asyncio.ensure_future(in_use(router, worker, "b"))
         # Nothing waits for a model any more whose last caller has left.
@@ -199,7 +199,7 @@ def test_models_that_are_too_small_make_room_only_after_a_long_wait(
         await router.generate(model="a")
         await in_use(router, worker, "b")
         await report_idle(worker, a=60.0)
-        await router.error(router.generate(model="c", timeout=1.5))
+        await router.error(router.generate(model="c", timeout=5.0))
         assert loaded(worker) == left
 
     play(scenario, settings=settings)
@@ -211,7 +211,7 @@ def test_a_load_says_how_far_it_is_and_goes_on_without_its_caller(
 ) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         worker.loading_ends.clear()
-        error = await router.error(router.generate(model="a", timeout=3.0))
+        error = await router.error(router.generate(model="a", timeout=5.0))
         assert error.code() is StatusCode.DEADLINE_EXCEEDED
         assert "a was not loaded before the deadline: worker-0 reads its files" in str(
             error.details()
@@ -361,7 +361,7 @@ def test_what_another_router_loads_takes_memory(play: Play, settings: dict[str, 
     async def scenario(router: Router, worker: FakeWorker) -> None:
         worker.loading_ends.clear()
         await deploy(worker, name="b", version=1, revisions=[revision], on_demand=True)
-        error = await router.error(router.generate(model="a", timeout=1.5))
+        error = await router.error(router.generate(model="a", timeout=5.0))
         assert "it waits for memory, used by b" in str(error.details())
         assert [report.model for report in worker.reports] == [revision.model]
         # The other router gives it up, so that there is room.

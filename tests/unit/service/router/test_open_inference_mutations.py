@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from harness.fake_model import describe_function
 from harness.http_mutation import PATIENCE, status_of
 from harness.http_requests import mutated_inference
+from harness.waiting import TIMEOUT
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
@@ -39,5 +40,5 @@ def test_mutated_requests_find_no_defect(play: Play, sockets: Path) -> None:
         scenario,
         called=[describe_function("double")],
         settings={"http_listen": f"unix:{path}"},
-        patience=30 + COUNT * PATIENCE,
+        patience=TIMEOUT + COUNT * PATIENCE,
     )

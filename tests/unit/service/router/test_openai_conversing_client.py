@@ -28,7 +28,7 @@ def found(talk: Any, free_address: str) -> dict[str, Any]:
         output = await asyncio.to_thread(run_with_openai, "openai_conversations.py", url)
         result.update(json.loads(output))
 
-    talk(scenario, http_listen=free_address, patience=120.0)
+    talk(scenario, http_listen=free_address, patience=600.0)
     return result
 
 

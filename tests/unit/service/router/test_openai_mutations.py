@@ -17,6 +17,7 @@ from harness.forms import FORM, form
 from harness.http_mutation import PATIENCE, WHOLE, request_of, status_of
 from harness.http_requests import RECORDING, TEMPLATE, mutated_form, mutated_json
 from harness.transcribing import transcribes
+from harness.waiting import TIMEOUT
 
 if TYPE_CHECKING:
     from harness.fake_worker import FakeWorker
@@ -59,7 +60,7 @@ def test_mutated_requests_find_no_defect(play: Play, sockets: Path) -> None:
         assert await status_of(path, whole, patience=WHOLE) == 200
         assert (await router.generate()).sequences
 
-    play(scenario, settings={"http_listen": f"unix:{path}"}, patience=30 + COUNT * PATIENCE)
+    play(scenario, settings={"http_listen": f"unix:{path}"}, patience=TIMEOUT + COUNT * PATIENCE)
 
 
 def test_mutated_forms_find_no_defect(play: Play, sockets: Path) -> None:
@@ -73,7 +74,7 @@ def test_mutated_forms_find_no_defect(play: Play, sockets: Path) -> None:
         whole = request_of("/v1/audio/transcriptions", content, headers=headers)
         assert await status_of(path, whole, patience=WHOLE) == 200
 
-    play(scenario, settings={"http_listen": f"unix:{path}"}, patience=30 + COUNT * PATIENCE)
+    play(scenario, settings={"http_listen": f"unix:{path}"}, patience=TIMEOUT + COUNT * PATIENCE)
 
 
 def test_a_thousand_idle_connections_keep_nobody_out(play: Play, sockets: Path) -> None:
@@ -86,4 +87,4 @@ def test_a_thousand_idle_connections_keep_nobody_out(play: Play, sockets: Path) 
         for _, writer in idle:
             writer.close()
 
-    play(scenario, settings={"http_listen": f"unix:{path}"}, patience=60)
+    play(scenario, settings={"http_listen": f"unix:{path}"}, patience=TIMEOUT)

@@ -40,7 +40,7 @@ def test_a_run_waits_for_the_only_worker_to_come_back(play: Play) -> None:
 def test_a_run_that_waits_for_another_worker_ends_with_its_deadline(play: Play) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         hold_after(1, worker)
-        call = router.stream(timeout=3.0)
+        call = router.stream(timeout=5.0)
         await call.read()
         await worker.kill()
         error = await router.error(call)

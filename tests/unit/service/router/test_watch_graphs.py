@@ -126,10 +126,10 @@ def test_many_watchers_are_told_less_often_each(
     monkeypatch.setattr(graphs_module, "MAX_UPDATES_PER_SECOND", updates_per_second)
 
     async def scenario(router: Router, worker: FakeWorker) -> None:
+        started = time.monotonic()
         calls = [watch(router) for _ in range(watchers)]
         for call in calls:
             await call.read()
-        started = time.monotonic()
         reading = [asyncio.create_task(call.read()) for call in calls]
         while not all(task.done() for task in reading):
             await worker.change()

@@ -120,7 +120,7 @@ def test_a_deadline_without_a_worker_is_told_with_the_reason(play: Play, known: 
             await worker.start()
             await router.generate()
             await worker.kill()
-        error = await router.error(router.generate(timeout=1.5))
+        error = await router.error(router.generate(timeout=5.0))
         assert error.code() is StatusCode.DEADLINE_EXCEEDED
         assert "no worker could serve tiny" in str(error.details())
         why = "the workers that had loaded it were lost" if known else "the service is starting"

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+from harness.waiting import TIMEOUT
+
 REGISTER = """
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import Default
@@ -30,7 +32,7 @@ assert TensorProto(float_val=[1.5]).float_val == [1.5]
 
 
 def run(code: str) -> None:
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=TIMEOUT)
 
 
 def test_others_may_register_their_definitions_before_ours() -> None:

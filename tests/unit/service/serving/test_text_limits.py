@@ -259,8 +259,8 @@ def test_a_text_whose_deadline_passes_while_it_waits_is_never_tokenized(
         # Neither is short enough to be tokenized by the event loop.
         held = asyncio.ensure_future(router.generate(text="held".ljust(600)))
         try:
-            assert await asyncio.to_thread(holding.wait, 10)
-            error = await router.error(router.generate(text="late".ljust(600), timeout=0.5))
+            assert await asyncio.to_thread(holding.wait, TIMEOUT)
+            error = await router.error(router.generate(text="late".ljust(600), timeout=5.0))
             assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
             await wait_until(
                 lambda: router.metric("requests_total", model="tiny", code="DEADLINE_EXCEEDED") == 1
