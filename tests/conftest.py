@@ -4,11 +4,11 @@ import gc
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
-# The machine may be busy, so examples have no deadline.
-settings.register_profile("untimed", deadline=None)
+# The machine may be busy, so examples have no deadline, and may take long to draw.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")
 
 # Where tests run in several processes, those of a file share one. So do those of these files, which

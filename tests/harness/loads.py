@@ -29,11 +29,9 @@ async def load(
     name: str,
     location: str = "",
     share: float | None = None,
-    *,
-    seconds: float = TIMEOUT,
 ) -> model_pb2.Model:
     request = model_pb2.LoadModelRequest(name=name, location=location, share=share)
-    response: model_pb2.LoadModelResponse = await router.models.LoadModel(request, timeout=seconds)
+    response: model_pb2.LoadModelResponse = await router.models.LoadModel(request, timeout=TIMEOUT)
     return response.model
 
 

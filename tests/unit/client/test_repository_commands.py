@@ -9,6 +9,7 @@ import grpc
 import pytest
 from click.testing import CliRunner, Result
 
+from harness.waiting import TIMEOUT
 from shaperouter._cli._main import cli
 from shaperouter.v1 import model_pb2
 
@@ -19,7 +20,7 @@ REVISION = 64 * "a"
 
 
 def run(fake: FakeShaperouter, *arguments: str) -> Result:
-    options = ["--address", fake.address, "--timeout", "10"]
+    options = ["--address", fake.address, "--timeout", str(TIMEOUT)]
     return CliRunner().invoke(cli, [*options, *arguments])
 
 

@@ -113,11 +113,10 @@ def test_reflection_needs_a_token_and_health_does_not(play: Play, tokens: Path) 
     async def scenario(router: Router, _: FakeWorker) -> None:
         assert await router.health_of("readiness")
         stub = reflection_pb2_grpc.ServerReflectionStub(router.channel)
+        # It sends no request: if sending fails, gRPC's client replaces the status that it has got.
+        refused = stub.ServerReflectionInfo(timeout=TIMEOUT)
+        assert await refused.code() is grpc.StatusCode.UNAUTHENTICATED
         requests = [reflection_pb2.ServerReflectionRequest(list_services="")]
-        refused = stub.ServerReflectionInfo(iter(requests), timeout=TIMEOUT)
-        with pytest.raises(aio.AioRpcError) as error:
-            await refused.read()
-        assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
         let_in = stub.ServerReflectionInfo(iter(requests), metadata=bearer(TOKEN), timeout=TIMEOUT)
         assert (await let_in.read()).list_services_response.service
 

@@ -93,7 +93,7 @@ def test_a_load_of_this_router_is_left_alone(
 ) -> None:
     async def scenario(router: Router, *workers: FakeWorker) -> None:
         workers[1].loading_ends.clear()
-        loading = asyncio.ensure_future(router.error(load(router, "tiny-2", seconds=30)))
+        loading = asyncio.ensure_future(router.error(load(router, "tiny-2")))
         index = GRPCInferenceServiceStub(router.channel).RepositoryIndex
         while "worker-1" not in str(await index(RepositoryIndexRequest(), timeout=TIMEOUT)):
             pass

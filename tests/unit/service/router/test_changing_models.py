@@ -239,7 +239,7 @@ def test_a_router_that_drains_tells_workers_that_start_what_was_loaded(
         await until(lambda: revision in [each.name for each in idle.models])
         stream.cancel()
 
-    play(scenario, workers=2, settings=settings, grace=10.0)
+    play(scenario, workers=2, settings=settings, grace=TIMEOUT)
 
 
 def test_a_router_that_has_just_started_waits_until_every_worker_has_told_what_was_loaded(

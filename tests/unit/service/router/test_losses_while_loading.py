@@ -31,7 +31,7 @@ def settings(tmp_path: Path, checkpoint: Path) -> dict[str, Any]:
 async def loading_on(worker: FakeWorker, router: Router) -> asyncio.Future[model_pb2.Model]:
     """A load in progress on this worker, as the router knows; `loading_ends` lets it end."""
     worker.loading_ends.clear()
-    loading = asyncio.ensure_future(load(router, "tiny-2", seconds=30))
+    loading = asyncio.ensure_future(load(router, "tiny-2"))
     index = GRPCInferenceServiceStub(router.channel).RepositoryIndex
     state = ""
     while state != "LOADING":

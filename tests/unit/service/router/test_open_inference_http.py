@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from harness.fake_model import describe_encoder, describe_function
+from harness.waiting import TIMEOUT
 from shaperouter_service.auth import token_digest
 from shaperouter_service.edge.http import server
 
@@ -191,7 +192,7 @@ def test_a_router_that_stops_is_live_and_not_ready(http: Any, until: Until) -> N
         worker.released.set()
         assert (await call).status_code == 200
 
-    http(scenario, grace=10.0)
+    http(scenario, grace=TIMEOUT)
 
 
 def test_models_are_described_as_over_grpc(http: Any) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2 as httpx
 import pytest
 
+from harness.waiting import TIMEOUT
 from shaperouter.v1 import generation_pb2
 from shaperouter_service.auth import token_digest
 from shaperouter_service.edge.http import event_stream, server
@@ -485,7 +486,7 @@ def test_a_router_that_stops_finishes_and_refuses(http: Any, until: Until) -> No
         worker.released.set()
         assert (await running).status_code == 200
 
-    http(scenario, grace=10)
+    http(scenario, grace=TIMEOUT)
 
 
 def test_a_stream_that_outlasts_the_grace_of_a_stop_ends_with_the_error(

@@ -124,7 +124,7 @@ def test_usage_counts_prompt_padding_and_new_tokens(play: Play) -> None:
 def test_the_first_token_comes_before_the_end(play: Play) -> None:
     async def scenario(router: Router, worker: FakeWorker) -> None:
         timings = (await router.generate()).completion.timings
-        assert 0 < timings.time_to_first_token_seconds <= timings.total_seconds < 10
+        assert 0 < timings.time_to_first_token_seconds <= timings.total_seconds
 
     play(scenario)
 

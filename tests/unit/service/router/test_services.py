@@ -365,7 +365,7 @@ def test_running_requests_finish_when_the_router_stops(play: Play) -> None:
         assert (await call.read()).delta.token_ids == [7, 8]
         assert (await call.read()).HasField("completion")
 
-    play(scenario, grace=5.0)
+    play(scenario, grace=TIMEOUT)
 
 
 def test_a_router_that_stops_refuses_new_requests_and_says_when_to_try_again(
@@ -386,7 +386,7 @@ def test_a_router_that_stops_refuses_new_requests_and_says_when_to_try_again(
         events, _ = await read_events(running)
         assert [list(delta.token_ids) for delta in deltas(events)] == [[7, 8]]
 
-    play(scenario, grace=5.0)
+    play(scenario, grace=TIMEOUT)
 
 
 def test_a_router_stops_as_soon_as_its_last_request_has_ended(play: Play) -> None:
@@ -395,8 +395,8 @@ def test_a_router_stops_as_soon_as_its_last_request_has_ended(play: Play) -> Non
         router.stop.set()
 
     before = time.monotonic()
-    play(scenario, grace=60.0)
-    assert time.monotonic() - before < 30
+    play(scenario, grace=600.0)
+    assert time.monotonic() - before < 300
 
 
 def test_what_runs_beyond_the_grace_is_ended(play: Play) -> None:
@@ -419,7 +419,7 @@ def test_readiness_goes_before_a_router_stops(play: Play) -> None:
         assert (await watch.read()).status == NOT_SERVING
         watch.cancel()
 
-    play(scenario, grace=5.0)
+    play(scenario, grace=TIMEOUT)
 
 
 # Reflection.

@@ -24,7 +24,7 @@ Until = Callable[[Callable[[], bool]], Awaitable[None]]
 def quick_hearts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers are heard from often, and given up soon."""
     monkeypatch.setattr(fake_worker, "HEARTBEAT", 0.02)
-    monkeypatch.setattr(link, "HEARTBEAT", 0.5)
+    monkeypatch.setattr(link, "HEARTBEAT", 1.0)
 
 
 @pytest.mark.usefixtures("quick_hearts")
@@ -74,7 +74,7 @@ def test_a_worker_that_only_has_nothing_new_to_tell_is_kept(play: Play, until: U
         call = router.stream()
         await call.read()
         heard = worker.told
-        await until(lambda: worker.told > heard + 50 * MISSED_HEARTBEATS)
+        await until(lambda: worker.told > heard + 100 * MISSED_HEARTBEATS)
         worker.released.set()
         await read_events(call)
         assert resumed(router, "hung") == 0

@@ -23,6 +23,12 @@ from shaperouter_service.traffic_record.files import ABANDONED_SECONDS, MERGED_F
 
 LADDERS = Ladders.default(max_length=128, slots=2)
 
+
+def about(count: float, *, within: float = 1e-3) -> Any:
+    """A count that has faded for some minutes at most: it halves in a week."""
+    return pytest.approx(count, rel=within)
+
+
 Recorder = Callable[..., TrafficRecorder]
 
 
@@ -120,7 +126,7 @@ def test_each_save_adds_to_the_last(directory: Path, recorder: Recorder) -> None
         process.prompt(MODEL, 12)
         process.save()
     assert len(files(directory)) == 1
-    assert prompts(directory) == {12: pytest.approx(3)}
+    assert prompts(directory) == {12: about(3)}
 
 
 def test_nothing_is_written_before_there_is_traffic(directory: Path, recorder: Recorder) -> None:
@@ -143,7 +149,7 @@ def test_the_records_of_processes_add_up(directory: Path, recorder: Recorder) ->
         process = recorder()
         process.prompt(MODEL, 12)
         process.save()
-    assert prompts(directory) == {12: pytest.approx(2)}
+    assert prompts(directory) == {12: about(2)}
 
 
 def test_models_have_records_of_their_own(directory: Path, recorder: Recorder) -> None:
@@ -178,7 +184,7 @@ def test_threads_may_count_while_another_saves(directory: Path, recorder: Record
     while any(thread.is_alive() for thread in threads):
         process.save()
     process.save()
-    assert prompts(directory) == {12: pytest.approx(3 * times)}
+    assert prompts(directory) == {12: about(3 * times, within=2e-5)}
 
 
 def test_a_missing_record_is_empty(directory: Path, logs: list[Any]) -> None:
@@ -232,7 +238,7 @@ def test_a_file_dated_in_the_future_does_not_age_the_others(
     with monkeypatch.context() as patch:
         patch.setattr("shaperouter_service.traffic_record.recorder.time.time", lambda: years)
         ahead.save()
-    assert prompts(directory) == {12: pytest.approx(1), 13: pytest.approx(1)}
+    assert prompts(directory) == {12: about(1), 13: about(1)}
 
 
 @pytest.fixture
@@ -255,7 +261,7 @@ def test_traffic_saved_while_the_clock_was_ahead_does_not_age_later_traffic(
     clock_ahead.undo()
     process.prompt(MODEL, 13)
     process.save()
-    assert prompts(directory) == {12: pytest.approx(1), 13: pytest.approx(1)}
+    assert prompts(directory) == {12: about(1), 13: about(1)}
 
 
 def test_traffic_that_could_not_be_saved_while_the_clock_was_ahead_does_not_age_later_traffic(
@@ -271,7 +277,7 @@ def test_traffic_that_could_not_be_saved_while_the_clock_was_ahead_does_not_age_
     clock_ahead.undo()
     process.prompt(MODEL, 13)
     process.save()
-    assert prompts(directory) == {12: pytest.approx(1), 13: pytest.approx(1)}
+    assert prompts(directory) == {12: about(1), 13: about(1)}
 
 
 # --- Failures ------------------------------------------------------------------------------------
@@ -300,7 +306,7 @@ def test_a_full_disk_logs_one_warning_and_loses_no_traffic(
     assert files(directory) == []
     full_disk.undo()
     process.save()
-    assert prompts(directory) == {12: pytest.approx(3)}
+    assert prompts(directory) == {12: about(3)}
 
 
 def test_a_directory_that_cannot_be_created_logs_one_warning(
@@ -356,7 +362,7 @@ def test_many_abandoned_files_are_merged(directory: Path, recorder: Recorder) ->
     process.prompt(MODEL, 9)
     process.save()
     assert len(files(directory)) == 2
-    assert prompts(directory) == {7: pytest.approx(MERGED_FROM), 9: pytest.approx(1)}
+    assert prompts(directory) == {7: about(MERGED_FROM), 9: about(1)}
 
 
 def test_few_abandoned_files_are_not_merged(directory: Path, recorder: Recorder) -> None:
@@ -388,10 +394,10 @@ def test_traffic_of_a_merged_living_process_counts_once(
     idle.prompt(MODEL, 6)
     idle.save()
     assert prompts(directory) == {
-        5: pytest.approx(1),
-        6: pytest.approx(1),
-        7: pytest.approx(MERGED_FROM),
-        9: pytest.approx(1),
+        5: about(1),
+        6: about(1),
+        7: about(MERGED_FROM),
+        9: about(1),
     }
 
 
@@ -407,7 +413,7 @@ def test_traffic_counts_once_if_processes_merge_at_the_same_time(
         thread.start()
     for thread in threads:
         thread.join()
-    assert prompts(directory) == {7: pytest.approx(4 * MERGED_FROM), 9: pytest.approx(4)}
+    assert prompts(directory) == {7: about(4 * MERGED_FROM), 9: about(4)}
 
 
 def test_unreadable_files_are_not_merged(directory: Path, recorder: Recorder) -> None:
@@ -441,7 +447,7 @@ def test_a_disk_that_fills_during_a_merge_loses_no_traffic(
         patch.setattr(Path, "write_bytes", fill_up)
         process.save()
     assert [line["event"] for line in logs] == ["traffic records not merged"]
-    assert prompts(directory) == {7: pytest.approx(MERGED_FROM), 9: pytest.approx(1)}
+    assert prompts(directory) == {7: about(MERGED_FROM), 9: about(1)}
 
 
 def test_old_unfinished_files_are_removed(directory: Path, recorder: Recorder) -> None:
