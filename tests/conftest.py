@@ -39,7 +39,7 @@ class ByWhatIsShared(LoadFileScheduling):
 
 
 def pytest_collection_finish() -> None:
-    """Spares garbage collections the modules and tests, which stay until the end."""
+    """Keeps the garbage collector from visiting modules and tests, which stay until the end."""
     gc.collect()
     gc.freeze()
 

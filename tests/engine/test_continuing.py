@@ -68,8 +68,8 @@ def _assert_continues(
 def test_greedy_cases_continue_after_any_number_of_tokens(
     benches: Mapping[str, Bench], golden: Golden
 ) -> None:
-    # A request becomes many runs, so each of these cases is cut after every third token, and they
-    # begin to be cut after one, two and three tokens in turn.
+    # Each cut is a run of its own. To save time, a case is cut at every third token; its first cut
+    # is after one, two or three tokens, in turn.
     for index, case in enumerate(golden.cases[::3]):
         _assert_continues(
             benches[golden.name],

@@ -22,7 +22,7 @@ def test_mutated_tokenizers_are_loaded_or_refused(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(2**32)
     print(f"seed {seed}")
     source = random.Random(seed)
-    # Three of four mutations are refused, so that of a few all may be.
+    # Three quarters of the mutations are refused, so it can happen that all of these are.
     assert load_tokenizer(DEMO) is not None
     refused = 0
     for number in range(COUNT):

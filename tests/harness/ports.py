@@ -5,7 +5,7 @@ import os
 import random
 import socket
 
-# Ports for each process, so that two that look at the same time find different ones.
+# Each process looks in its own slice, so that two processes do not find the same port.
 SLICE = 200
 SLICES = range(20_000, 32_000, SLICE)
 

@@ -65,7 +65,7 @@ def recorded() -> Path:
     cache = CACHE.with_name("console")
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
     shutil.rmtree(cache / "traffic", ignore_errors=True)
-    # A graph of the record would be ready at the start, and serve in place of those that tests see.
+    # Were it cached, the recorded graph would be ready at once and serve instead of the one tested.
     for kept in cache.glob("*/decode_1x128_*"):
         kept.unlink()
     served = SignatureTraffic(

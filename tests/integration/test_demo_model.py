@@ -78,7 +78,7 @@ def test_a_worker_killed_in_mid_stream_is_restarted_and_costs_a_pause(
     demo: Service, demo_client: Client
 ) -> None:
     whole = demo_client.generate("TensorFlow is", **ENDLESS)
-    made = demo.metric("shaperouter_graph_compiles_total")
+    made, resumed = demo.metric("shaperouter_graph_compiles_total"), demo.resumed()
 
     def streamed(kill: Callable[[], None]) -> tuple[list[int], str]:
         with demo_client.stream("TensorFlow is", **ENDLESS) as stream:
@@ -90,6 +90,7 @@ def test_a_worker_killed_in_mid_stream_is_restarted_and_costs_a_pause(
 
     for answer in demo.losing_worker(streamed):
         assert answer == (list(whole.token_ids), whole.text)
+    assert demo.resumed() == resumed + 1
     assert demo.wait_for_log("worker died")["reason"] == "SIGKILL"
     # What the dead worker counted stays counted.
     wait_until(lambda: demo.metric("shaperouter_graph_compiles_total") >= made + 2)

@@ -130,13 +130,12 @@ class Span:
         if self._span is None or _provider is None:
             return
         tracer = _provider.get_tracer(__name__)
+        started = _wall_clock(start)
         part = tracer.start_span(
-            name,
-            context=self.context(),
-            start_time=_wall_clock(start),
-            attributes=attributes,
+            name, context=self.context(), start_time=started, attributes=attributes
         )
-        part.end(_wall_clock(end))
+        # The clocks are compared once, so that the duration is exact.
+        part.end(started + int((end - start) * 1e9))
 
     def end(self, *, error: str = "") -> None:
         """Ends the span, with an error if one is given."""

@@ -122,7 +122,7 @@ def test_waiting_can_begin_before_the_service_listens(unstarted: FakeShaperouter
 
 @pytest.fixture
 def patient_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gives the last check time to be answered on a busy machine."""
+    """Lets each check wait for its answer, however busy the machine is."""
     monkeypatch.setattr(_readiness, "_MIN_TIMEOUT", TIMEOUT)
     monkeypatch.setattr(_readiness, "_MAX_TIMEOUT", TIMEOUT)
 

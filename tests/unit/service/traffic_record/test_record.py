@@ -25,7 +25,7 @@ LADDERS = Ladders.default(max_length=128, slots=2)
 
 
 def about(count: float, *, within: float = 1e-3) -> Any:
-    """A count that has faded for some minutes at most: it halves in a week."""
+    """A count after a few minutes of decay at most; counts halve in a week."""
     return pytest.approx(count, rel=within)
 
 
