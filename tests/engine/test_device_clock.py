@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import structlog
 import tensorflow as tf
 
 from harness.call_engine import CallBench
 from harness.clocks import graphs_read_a_clock
 from harness.engine import Bench, Golden, assert_equals, few_rungs
 from harness.functions import FUNCTIONS
+from harness.logs import capture_logs
 from shaperouter_service import kernels
 from shaperouter_service.graphs import Graph
 from shaperouter_service.kernels import KernelsUnavailableError, clock
@@ -54,7 +54,7 @@ def test_a_measured_call_of_a_function_gives_the_same_answer(tmp_path: Path) -> 
     inputs = {"x": np.ones([2, 6], np.float32)}
     answers = []
     for measured in (False, True):
-        with graphs_read_a_clock() if measured else structlog.testing.capture_logs():
+        with graphs_read_a_clock() if measured else capture_logs():
             bench = CallBench({"dense": tmp_path / "dense"})
             bench.wait_until_ready()
             answers.append(bench.submit("dense", inputs).wait())
@@ -77,7 +77,7 @@ def test_a_gpu_whose_clock_cannot_be_read_is_measured_by_the_host(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         # There is none, so XLA refuses the graph.
         assert clock._found_platform.__wrapped__() is None
     (entry,) = logs

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import structlog
 import tensorflow as tf
 
 from harness.engine import GOLDENS, Bench, Golden, assert_equals, few_rungs, last_logits
 from harness.kernels import compiled
+from harness.logs import capture_logs
 from shaperouter_service import kernels
 from shaperouter_service.checkpoints.number_types import DType
 from shaperouter_service.compile_cache import CompileCache
@@ -99,7 +99,7 @@ def test_without_kernels_the_log_says_the_effect_and_the_fix(
         raise KernelsUnavailableError("it was not built")
 
     monkeypatch.setattr(selection, "require", refuse)
-    with structlog.testing.capture_logs() as lines:
+    with capture_logs() as lines:
         assert kernels.choose("auto") is None
     (line,) = lines
     assert line["reason"] == "it was not built"
@@ -108,7 +108,7 @@ def test_without_kernels_the_log_says_the_effect_and_the_fix(
 
 
 def test_kernels_that_are_off_log_nothing() -> None:
-    with structlog.testing.capture_logs() as lines:
+    with capture_logs() as lines:
         assert kernels.choose("off") is None
     assert not lines
 
@@ -129,7 +129,7 @@ def test_an_engine_serves_without_a_usable_library(
     monkeypatch.setattr("shaperouter_service.kernels.selfcheck.register", lambda: register(copied))
     require.cache_clear()
     golden = Golden.read("gpt2-untied")
-    with structlog.testing.capture_logs() as lines:
+    with capture_logs() as lines:
         bench = Bench(
             {golden.name: golden.directory},
             slots=2,

@@ -214,8 +214,9 @@ def test_padding_of_windows_and_of_aligned_transcripts_is_counted(
     lane = bench.parts.lanes[uneven.name, 1]
     before = lane.reader.encode_padding_tokens, lane.reader.align_padding_tokens
     tokens = uneven.arrays["token_ids"].tolist()
-    collected = uneven.submit(bench, 0, tokens, max_new_tokens=0, aligns=True)
-    collected.run.valid_length = 20
+    with bench.admission_held(uneven.name):
+        collected = uneven.submit(bench, 0, tokens, max_new_tokens=0, aligns=True)
+        collected.run.valid_length = 20
     ended(collected)
     served = {s.kind: s for _, s in collected.run.uses}
     encode, align = served[GraphKind.ENCODE], served[GraphKind.ALIGN]

@@ -75,7 +75,12 @@ class FakeProcesses:
             process = FakeProcess(fake, options)
             self.at_birth(process)
             self.started.append(process)
-            await fake.start()
+            try:
+                await fake.start()
+            except BaseException:
+                # As asyncio ends a process whose start is cancelled.
+                await process.die()
+                raise
             return process
 
         return WorkerProcess(name, address, spawn, hang_timeout=30.0)

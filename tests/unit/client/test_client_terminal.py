@@ -10,7 +10,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +25,19 @@ from shaperouter.v1 import graph_pb2, inference_pb2, model_pb2, signature_pb2
 if TYPE_CHECKING:
     from conftest import FakeShaperouter
 
-COMMAND = Path(sys.executable).with_name("shaperouter")
+COMMAND = (str(Path(sys.executable).with_name("shaperouter")),)
+# An interrupted command ends itself after two seconds if something holds it up. On a busy machine
+# it may need longer to end well.
+UNHURRIED = (
+    sys.executable,
+    "-c",
+    f"""
+import shaperouter_command
+from shaperouter._cli import _interruption
+_interruption._GRACE_SECONDS = {TIMEOUT}
+shaperouter_command.main()
+""",
+)
 FP32 = inference_pb2.DATA_TYPE_FP32
 
 
@@ -39,13 +51,13 @@ def _interruptible() -> None:
 class Terminal:
     """A process whose stdin, stdout and stderr are one terminal of 24 lines."""
 
-    def __init__(self, *arguments: str, columns: int) -> None:
+    def __init__(self, *words: str, columns: int) -> None:
         """Starts the process."""
         self._end, slave = pty.openpty()
         environment = os.environ | {"TERM": "xterm", "COLUMNS": str(columns), "LINES": "24"}
         environment.pop("NO_COLOR", None)
         self.process = subprocess.Popen(
-            [COMMAND, *arguments], stdin=slave, stdout=slave, stderr=slave, env=environment
+            words, stdin=slave, stdout=slave, stderr=slave, env=environment
         )
         os.close(slave)
         self.output = ""
@@ -78,8 +90,10 @@ class Terminal:
 
 
 @contextlib.contextmanager
-def terminal(*arguments: str, columns: int = 80) -> Iterator[Terminal]:
-    opened = Terminal(*arguments, columns=columns)
+def terminal(
+    *arguments: str, columns: int = 80, command: Sequence[str] = COMMAND
+) -> Iterator[Terminal]:
+    opened = Terminal(*command, *arguments, columns=columns)
     try:
         yield opened
     finally:
@@ -87,9 +101,9 @@ def terminal(*arguments: str, columns: int = 80) -> Iterator[Terminal]:
 
 
 @contextlib.contextmanager
-def piped(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+def piped(*arguments: str, command: Sequence[str] = COMMAND) -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(
-        [COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         try:
             yield process
@@ -99,7 +113,7 @@ def piped(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
 
 def test_json_and_stdin_work_in_a_pipe(fake: FakeShaperouter) -> None:
     result = subprocess.run(
-        [COMMAND, "generate", "-", "--address", fake.address, "--json"],
+        [*COMMAND, "generate", "-", "--address", fake.address, "--json"],
         input=b"TensorFlow is\n",
         capture_output=True,
         check=True,
@@ -127,7 +141,7 @@ def test_interruption_during_import_prints_no_traceback(unused_address: str, mod
     # Python then says on stderr what it has imported.
     environment = os.environ | {"PYTHONPROFILEIMPORTTIME": "1"}
     with subprocess.Popen(
-        [COMMAND, "models", "--address", unused_address],
+        [*COMMAND, "models", "--address", unused_address],
         stderr=subprocess.PIPE,
         env=environment,
         text=True,
@@ -156,7 +170,7 @@ def test_further_interruptions_print_no_traceback(fake: FakeShaperouter, stream:
 
 def test_further_interruptions_leave_the_terminal_intact(fake: FakeShaperouter) -> None:
     fake.script.insert(1, fake.hold)
-    with terminal("generate", "x", "--address", fake.address) as shown:
+    with terminal("generate", "x", "--address", fake.address, command=UNHURRIED) as shown:
         shown.read_until("compiling")
         for _ in range(5):
             shown.process.send_signal(signal.SIGINT)
@@ -301,7 +315,7 @@ def test_control_characters_of_a_model_do_not_reach_the_terminal(fake: FakeShape
 
 def test_interruption_removes_the_waiting_line(fake: FakeShaperouter) -> None:
     fake.script.insert(1, fake.hold)
-    with terminal("generate", "x", "--address", fake.address) as shown:
+    with terminal("generate", "x", "--address", fake.address, command=UNHURRIED) as shown:
         shown.read_until("compiling")
         shown.process.send_signal(signal.SIGINT)
         output = shown.read_to_end()
@@ -341,7 +355,7 @@ def test_watch_fills_the_screen_and_interruption_ends_it_with_success(
     fake: FakeShaperouter,
 ) -> None:
     fake.graph_updates.append(fake.hold)
-    with terminal("graphs", "--watch", "--address", fake.address) as shown:
+    with terminal("graphs", "--watch", "--address", fake.address, command=UNHURRIED) as shown:
         shown.read_until("1 of 1 ready")
         shown.process.send_signal(signal.SIGINT)
         output = shown.read_to_end()
@@ -364,7 +378,8 @@ def test_watch_leaves_the_screen_and_reports_a_lost_service(fake: FakeShaperoute
 
 def test_interruption_ends_a_watch_in_a_pipe(fake: FakeShaperouter) -> None:
     fake.graph_updates.append(fake.hold)
-    with piped("graphs", "--watch", "--json", "--address", fake.address) as process:
+    watch = ("graphs", "--watch", "--json", "--address", fake.address)
+    with piped(*watch, command=UNHURRIED) as process:
         assert process.stdout is not None
         first = json.loads(process.stdout.readline())
         assert first["graphs"][0]["state"] == "tracing"
@@ -417,7 +432,8 @@ def test_refused_warm_shows_only_the_reason(fake: FakeShaperouter) -> None:
 
 def test_interrupted_warm_exits_with_130(fake: FakeShaperouter) -> None:
     fake.graph_updates.insert(1, fake.hold)
-    with terminal("warm", "demo decode 4x256", "--address", fake.address) as shown:
+    warm = ("warm", "demo decode 4x256", "--address", fake.address)
+    with terminal(*warm, command=UNHURRIED) as shown:
         shown.read_until("tracing")
         shown.process.send_signal(signal.SIGINT)
         output = shown.read_to_end()
@@ -454,7 +470,7 @@ def test_a_full_disk_is_one_line_and_exit_code_1(fake: FakeShaperouter, command:
 def in_shell(redirection: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs the command with a shell's redirection."""
     return subprocess.run(
-        ["/bin/sh", "-c", f'exec "$@" {redirection}', "sh", COMMAND, *arguments],
+        ["/bin/sh", "-c", f'exec "$@" {redirection}', "sh", *COMMAND, *arguments],
         capture_output=True,
         check=False,
         text=True,

@@ -25,6 +25,7 @@ from shaperouter import (
     TranscribedSegment,
     TranscriptionProgress,
     UnavailableError,
+    _async_exchange,
 )
 from shaperouter._transcription_requests import PIECE_BYTES
 from shaperouter.v1 import transcription_pb2
@@ -36,6 +37,12 @@ README = Path(__file__).parents[3] / "client" / "README.md"
 def client(transcriber: FakeTranscriber) -> Iterator[Client]:
     with Client(transcriber.address, timeout=TIMEOUT) as client:
         yield client
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gives the status of an ended call the time that it may need on a busy machine."""
+    monkeypatch.setattr(_async_exchange, "_PATIENCE", TIMEOUT)
 
 
 # --- Whole recordings -----------------------------------------------------------------------------

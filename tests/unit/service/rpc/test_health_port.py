@@ -90,7 +90,7 @@ def test_connections_beyond_the_limit_are_closed(
 
 def test_a_long_connection_is_closed(monkeypatch: pytest.MonkeyPatch, free_address: str) -> None:
     monkeypatch.setattr(health_module, "CONNECTION_AGE", 0.1)
-    monkeypatch.setattr(health_module, "CONNECTION_GRACE", 2.0)
+    monkeypatch.setattr(health_module, "CONNECTION_GRACE", 5.0)
 
     async def scenario() -> None:
         async with (

@@ -23,6 +23,17 @@ REQUEST = generation_pb2.GenerateRequest(
 ).SerializeToString()
 
 
+def complaints(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    """Warnings and errors, except that gRPC's queue found the loop of an earlier test closed."""
+
+    def is_late(record: logging.LogRecord) -> bool:
+        error = record.exc_info and record.exc_info[1]
+        return isinstance(error, RuntimeError) and str(error) == "Event loop is closed"
+
+    logged = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    return [record for record in logged if not is_late(record)]
+
+
 def test_a_connection_that_breaks_during_a_response_logs_no_error(
     play: Play, sockets: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -37,7 +48,7 @@ def test_a_connection_that_breaks_during_a_response_logs_no_error(
             deaf.call("/shaperouter.v1.GraphService/WatchGraphs")
             await wait_until(lambda: count("started") == 1)
         await wait_until(lambda: count("handled", grpc_code="CANCELLED") == 1)
-        assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+        assert not complaints(caplog)
 
     play(scenario)
 
@@ -46,7 +57,7 @@ def test_the_call_of_a_caller_that_answers_no_ping_is_cancelled(
     play: Play, sockets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_module, "CALLER_PING_INTERVAL", 0.1)
-    monkeypatch.setattr(server_module, "CALLER_PING_TIMEOUT", 1.0)
+    monkeypatch.setattr(server_module, "CALLER_PING_TIMEOUT", 5.0)
 
     async def scenario(router: Router, worker: FakeWorker) -> None:
         worker.script.insert(0, worker.hold)
@@ -67,7 +78,7 @@ def test_metadata_that_is_not_utf8_is_not_logged(
             deaf.call(GENERATE, REQUEST, x_client_id="a\xff")
             await wait_until(lambda: bool(worker.requests))
         assert worker.requests[0].client == "a\xff"
-        assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+        assert not complaints(caplog)
 
     play(scenario)
 

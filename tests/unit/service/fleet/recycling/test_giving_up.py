@@ -53,7 +53,12 @@ def reason_told(lines: list[Any]) -> str:
 
 
 @pytest.mark.parametrize("warm", [False, True], ids=["before it is warm", "while it compiles"])
-def test_a_successor_that_dies_is_given_up(recycle: Recycle, warm: bool) -> None:
+def test_a_successor_that_dies_is_given_up(
+    recycle: Recycle, warm: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The news of its end may be late on a busy machine.
+    monkeypatch.setattr(recycling_module, "END_NEWS", TIMEOUT)
+
     def at_birth(process: FakeProcess) -> None:
         slow_successors(process)
         process.worker.warm = warm
@@ -185,4 +190,6 @@ def test_after_a_successor_was_given_up_the_next_waits_longer_each_time(
     with capture_logs() as lines:
         recycle(scenario)
     pauses = [line["retry_seconds"] for line in lines if line["event"] == "worker not recycled"]
-    assert pauses == [0.01, 0.02, 0.04, 0.04]
+    # The last one may be over before it is counted.
+    assert pauses[:4] == [0.01, 0.02, 0.04, 0.04]
+    assert set(pauses[4:]) <= {0.04}

@@ -232,8 +232,10 @@ def test_when_the_worker_dies_its_successor_serves_though_it_is_not_ready_yet(
         new.worker.compiling_ends.set()
         await wait_until(lambda: local.recycled("replaced") == 1)
         assert await local.process_of_a_run() is new
-        assert all(
-            process.returncode is not None for process in local.started if process is not new
+        await wait_until(
+            lambda: all(
+                process.returncode is not None for process in local.started if process is not new
+            )
         )
 
     recycle(scenario)
