@@ -1,6 +1,7 @@
 """Whether two results of a model are equal except for rounding."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -11,19 +12,35 @@ import numpy as np
 TOLERANCES: Mapping[int, float] = {2: 2e-2, 4: 1e-4, 8: 1e-6}
 
 
+def largest_values(outputs: "Mapping[str, np.ndarray[Any, Any]]") -> dict[str, float]:
+    """The largest finite absolute value of each output of real numbers; 0 without one."""
+    return {
+        name: _largest(output.astype(np.float64))
+        for name, output in outputs.items()
+        if _is_real(output)
+    }
+
+
 def disagreement(
-    expected: "Mapping[str, np.ndarray[Any, Any]]", found: "Mapping[str, np.ndarray[Any, Any]]"
+    expected: "Mapping[str, np.ndarray[Any, Any]]",
+    found: "Mapping[str, np.ndarray[Any, Any]]",
+    usual: Mapping[str, float] = MappingProxyType({}),
 ) -> str:
     """Says how results differ; empty if they agree.
 
     Numbers agree within `TOLERANCES`, everything else if it is equal. NaN agrees with NaN.
+
+    Args:
+        expected: The outputs by name.
+        found: The outputs that are compared with them.
+        usual: The largest value that each output usually has. An output with few values may happen
+            to be small: its sums nearly cancel. They are rounded like others.
     """
     for name, due in expected.items():
         got = found[name]
         if due.shape != got.shape:
             return f"{name} has the shape {list(got.shape)} instead of {list(due.shape)}"
-        # Not `issubdtype`, to which bfloat16 is not a float.
-        if due.dtype.kind in "biuSO":
+        if not _is_real(due):
             differing = int(np.sum(due != got))
             if differing:
                 return f"{differing} of {due.size} values of {name} differ"
@@ -33,10 +50,19 @@ def disagreement(
         both = np.isfinite(due) & np.isfinite(got)
         # Infinities have signs, and compare as equal only to themselves.
         same = np.array_equal(due[~both], got[~both], equal_nan=True)
-        largest = float(np.max(np.abs(due[both]), initial=0.0))
-        difference = float(np.max(np.abs(due[both] - got[both]), initial=0.0))
+        largest = max(_largest(due[both]), usual.get(name, 0.0))
+        difference = _largest(due[both] - got[both])
         if not same:
             return f"{name} has other values that are not finite"
         if difference > tolerance * max(largest, 1e-6):
             return f"{name} differs by {difference:.3g}, with values up to {largest:.3g}"
     return ""
+
+
+def _is_real(output: "np.ndarray[Any, Any]") -> bool:
+    # Not `issubdtype`, to which bfloat16 is not a float.
+    return output.dtype.kind not in "biuSO"
+
+
+def _largest(values: "np.ndarray[Any, Any]") -> float:
+    return float(np.max(np.abs(values[np.isfinite(values)]), initial=0.0))

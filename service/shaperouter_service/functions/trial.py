@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from shaperouter_service.functions.agreement import disagreement
+from shaperouter_service.functions.agreement import disagreement, largest_values
 from shaperouter_service.functions.axes import GuessedAxes
 from shaperouter_service.functions.function import Call
 from shaperouter_service.functions.joining import Part, cut, join
@@ -123,6 +123,7 @@ class _Trial:
         self._depends, self._sizes_follow_shapes = depends, sizes_follow_shapes
         self._rng = np.random.default_rng(0)
         self._largest_id = LARGEST_IDS[0]
+        self._usual: Mapping[str, float] = {}
         self.spec, self.ladders = guessed.spec, guessed.ladders
         self.sizes = self._limited(1)
         self.exact: dict[str, str] = {}
@@ -135,7 +136,9 @@ class _Trial:
         """
         self._find_sizes()
         inputs = self._inputs(self.sizes)
-        if problem := disagreement(self._outputs(inputs), self._outputs(inputs)):
+        outputs = self._outputs(inputs)
+        self._usual = largest_values(outputs)
+        if problem := disagreement(outputs, self._outputs(inputs)):
             self.fail_all(f"equal calls have different answers: {problem}")
             return
         for index, axis in enumerate(self._all_axes):
@@ -323,7 +326,7 @@ class _Trial:
             return str(error)
         row = 0
         for part, expected in zip(parts, alone, strict=True):
-            if problem := disagreement(expected, cut(together, self.spec, part, row)):
+            if problem := disagreement(expected, cut(together, self.spec, part, row), self._usual):
                 return problem
             row += part.rows
         return ""

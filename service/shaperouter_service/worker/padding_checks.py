@@ -12,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import structlog
 
 from shaperouter_service.functions import Part, cut, join
-from shaperouter_service.functions.agreement import disagreement
+from shaperouter_service.functions.agreement import disagreement, largest_values
 from shaperouter_service.functions.function import Function
 from shaperouter_service.functions.program import to_array
 from shaperouter_service.routing.call_ladders import CallLadders
@@ -28,6 +29,10 @@ log = structlog.get_logger(__name__)
 
 # Batches that wait for a check. The device may not be idle for long, and their inputs take memory.
 MAX_WAITING = 8
+# The last answers say how large the values of each output usually are. One in ten may be far larger
+# without making the checks lax.
+ANSWERS = 100
+USUAL_SHARE = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +89,8 @@ class PaddingChecks:
         self._share = share
         self._watchdog = watchdog
         self._waiting: deque[_Sample] = deque(maxlen=MAX_WAITING)
+        # The largest values of the last answers.
+        self._largest: deque[Mapping[str, float]] = deque(maxlen=ANSWERS)
         # The sample whose check has begun and has not ended.
         self._begun: _Sample | None = None
         self._random = random.Random()  # noqa: S311 (no secret)
@@ -139,7 +146,8 @@ class PaddingChecks:
         self.checked += 1
         alone = _alone(part, self._function)
         expected = self._outputs(alone.inputs)
-        problem = disagreement(expected, cut(sample.together, spec, part, row))
+        self._largest.append(largest_values(expected))
+        problem = disagreement(expected, cut(sample.together, spec, part, row), self._usual())
         return self._explained(alone, expected, sample.sizes, ladders, problem) if problem else None
 
     def _explained(
@@ -159,9 +167,15 @@ class PaddingChecks:
             padded[index] = sizes.axes[index]
             inputs = join([alone], spec, replace(alone.sizes, axes=tuple(padded)))
             found = cut(self._outputs(inputs), spec, alone, 0)
-            if of_axis := disagreement(expected, found):
+            if of_axis := disagreement(expected, found, self._usual()):
                 return Difference(axis=axis, problem=of_axis)
         return None if spec.batch is None else Difference(axis=spec.batch, problem=problem)
+
+    def _usual(self) -> dict[str, float]:
+        return {
+            name: float(np.quantile([each[name] for each in self._largest], USUAL_SHARE))
+            for name in self._largest[-1]
+        }
 
     def _outputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         outputs = self._function.function.call(inputs)
