@@ -100,8 +100,10 @@ def test_a_check_takes_no_rounding_for_a_difference(
 ) -> None:
     """An answer of one number may be small, because a sum nearly cancels."""
     scheduler = bench.scheduler("weighted")
-    checks, outputs = scheduler.checks, PaddingChecks._outputs
-    assert checks is not None
+    assert isinstance(scheduler.model, Function)
+    checks = PaddingChecks(scheduler.model, 1.0, scheduler._watchdog)
+    monkeypatch.setattr(scheduler, "checks", checks)
+    outputs = PaddingChecks._outputs
 
     def rounded(checks: PaddingChecks, inputs: Mapping[str, Any]) -> dict[str, Any]:
         is_padded = inputs["x"].shape[1] > 3
@@ -109,8 +111,8 @@ def test_a_check_takes_no_rounding_for_a_difference(
 
     monkeypatch.setattr(PaddingChecks, "_outputs", rounded)
     weights = np.ones((1, 3), np.float32)
-    # The last answer is 6e-6.
-    for value in (1.0, 0.5, 1.0, -4.0):
+    # The first answer, which only the trial's can be compared with, and the last one are 6e-6.
+    for value in (-4.0, 1.0, 0.5, -4.0):
         checked = checks.checked
         bench.submit("weighted", {"x": np.full((1, 3), value, np.float32), "weights": weights})
         wait_until(partial(lambda before: checks.checked > before, checked))
@@ -267,7 +269,7 @@ def test_a_missing_tight_cover_records_what_it_would_have_saved(
     bench: CallBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.wait_until_ready()
-    # Any call takes longer. What was measured on a busy machine may be longer than this call.
+    # An estimate from a busy machine could be longer than the call below.
     monkeypatch.setattr(bench.graphs, "step_seconds", lambda _: 1e-9)
     tight = bench.graphs.graph(Signature.parse("image call 1x8x8"))
 
@@ -275,7 +277,7 @@ def test_a_missing_tight_cover_records_what_it_would_have_saved(
         bench.submit("image", {"x": np.ones((1, 2, 2, 2), np.float32)}).wait()
         return tight.missed_seconds > 0
 
-    # Nothing is recorded of a call beside the tracing of a graph.
+    # Calls that run while a graph is being traced are not recorded.
     wait_until(missed)
 
 

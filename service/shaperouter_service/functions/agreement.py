@@ -33,8 +33,8 @@ def disagreement(
     Args:
         expected: The outputs by name.
         found: The outputs that are compared with them.
-        usual: The largest value that each output usually has. An output with few values may happen
-            to be small: its sums nearly cancel. They are rounded like others.
+        usual: How large each output's largest value usually is. If a result has few values, all may
+            happen to be small because sums nearly cancel; their rounding errors are not smaller.
     """
     for name, due in expected.items():
         got = found[name]

@@ -55,6 +55,7 @@ class Function(CallModel):
     Attributes:
         path: The SavedModel's directory, or the `.keras` file.
         function: What was loaded.
+        usual: The largest value of each output of real numbers in the trial; see `TriedAxes`.
     """
 
     kind = ModelKind.FUNCTION
@@ -71,6 +72,7 @@ class Function(CallModel):
     compiled: bool
     path: Path
     function: LoadedFunction
+    usual: Mapping[str, float]
 
     def call(self, weights: Weights, inputs: Mapping[str, tf.Tensor]) -> Mapping[str, tf.Tensor]:
         """See `CallModel`. The graph reads its own variables."""

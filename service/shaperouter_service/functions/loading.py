@@ -118,6 +118,7 @@ def _function(
         compiled=compiled,
         path=path,
         function=loaded,
+        usual=tried.usual,
     )
 
 

@@ -67,12 +67,14 @@ class TriedAxes:
         ladders: The ladders; None where padding or joining calls changes answers.
         sizes: Sizes that the function takes.
         exact: Why axes have no ladder, by name.
+        usual: The largest value of each output of real numbers; empty if none was computed.
     """
 
     spec: CallSpec
     ladders: CallLadders
     sizes: Sizes
     exact: dict[str, str]
+    usual: Mapping[str, float]
 
 
 def try_axes(
@@ -101,7 +103,13 @@ def try_axes(
             trial.run()
         except _CallError as error:
             trial.fail_all(f"the trial could not call it: {error}")
-    return TriedAxes(spec=trial.spec, ladders=trial.ladders, sizes=trial.sizes, exact=trial.exact)
+    return TriedAxes(
+        spec=trial.spec,
+        ladders=trial.ladders,
+        sizes=trial.sizes,
+        exact=trial.exact,
+        usual=trial.usual,
+    )
 
 
 class _CallError(Exception):
@@ -123,7 +131,7 @@ class _Trial:
         self._depends, self._sizes_follow_shapes = depends, sizes_follow_shapes
         self._rng = np.random.default_rng(0)
         self._largest_id = LARGEST_IDS[0]
-        self._usual: Mapping[str, float] = {}
+        self.usual: Mapping[str, float] = {}
         self.spec, self.ladders = guessed.spec, guessed.ladders
         self.sizes = self._limited(1)
         self.exact: dict[str, str] = {}
@@ -137,7 +145,7 @@ class _Trial:
         self._find_sizes()
         inputs = self._inputs(self.sizes)
         outputs = self._outputs(inputs)
-        self._usual = largest_values(outputs)
+        self.usual = largest_values(outputs)
         if problem := disagreement(outputs, self._outputs(inputs)):
             self.fail_all(f"equal calls have different answers: {problem}")
             return
@@ -326,7 +334,7 @@ class _Trial:
             return str(error)
         row = 0
         for part, expected in zip(parts, alone, strict=True):
-            if problem := disagreement(expected, cut(together, self.spec, part, row), self._usual):
+            if problem := disagreement(expected, cut(together, self.spec, part, row), self.usual):
                 return problem
             row += part.rows
         return ""

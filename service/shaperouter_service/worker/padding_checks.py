@@ -29,10 +29,10 @@ log = structlog.get_logger(__name__)
 
 # Batches that wait for a check. The device may not be idle for long, and their inputs take memory.
 MAX_WAITING = 8
-# The last answers say how large the values of each output usually are. One in ten may be far larger
-# without making the checks lax.
+# How large an output usually is, is taken from this number of answers. Up to a tenth of them may be
+# far larger than the others without loosening the checks.
 ANSWERS = 100
-USUAL_SHARE = 0.9
+QUANTILE = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +89,8 @@ class PaddingChecks:
         self._share = share
         self._watchdog = watchdog
         self._waiting: deque[_Sample] = deque(maxlen=MAX_WAITING)
-        # The largest values of the last answers.
-        self._largest: deque[Mapping[str, float]] = deque(maxlen=ANSWERS)
+        # The largest values of the last answers, at first of the trial's.
+        self._largest = deque([function.usual], maxlen=ANSWERS)
         # The sample whose check has begun and has not ended.
         self._begun: _Sample | None = None
         self._random = random.Random()  # noqa: S311 (no secret)
@@ -172,8 +172,9 @@ class PaddingChecks:
         return None if spec.batch is None else Difference(axis=spec.batch, problem=problem)
 
     def _usual(self) -> dict[str, float]:
+        """How large the largest value of each output usually is."""
         return {
-            name: float(np.quantile([each[name] for each in self._largest], USUAL_SHARE))
+            name: float(np.quantile([each[name] for each in self._largest if each], QUANTILE))
             for name in self._largest[-1]
         }
 
