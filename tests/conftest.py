@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
-# Modules and tests stay until the end, so nothing is collected until the first test runs.
+# Modules and tests stay in memory until the end, so garbage is collected only once tests run.
 gc.disable()
 
 # The machine may be busy, so examples have no deadline, and may take long to draw.
@@ -16,8 +16,7 @@ settings.load_profile("untimed")
 
 # Where tests run in several processes, those of a file share one. So do those of these files, which
 # share what takes long to start: engines, whose graphs take minutes to compile, or services. The
-# files with traffic run one after another, since their requests take all cores until what they wait
-# for has happened: side by side, each would take longer.
+# files of "traffic" keep all cores busy with requests, so each would take longer beside another.
 TOGETHER = {
     f"tests/{name}.py": shared
     for shared, names in {
@@ -40,7 +39,7 @@ TOGETHER = {
 }
 
 
-# What takes longest begins first, so that the processes end at about the same time.
+# These take longest, so they begin first: the processes then end at about the same time.
 LONGEST = (
     "engines",
     "tests/engine/test_graphs.py",

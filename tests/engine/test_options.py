@@ -185,7 +185,7 @@ def test_moving_to_other_rows_is_invisible(
     bench: Bench, thorough: Golden, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Shorter runs are admitted with it and end while it runs, so its batch shrinks."""
-    # It pays to move to fewer rows.
+    # Moving to a graph with fewer rows is always worth it.
     monkeypatch.setattr(bench.parts.costs, "step_seconds", lambda each: 1 + each.rows / 2)
     alone = _result(_submit(bench, thorough.name, kind))
     with bench.admission_held(thorough.name):

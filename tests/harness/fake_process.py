@@ -78,7 +78,7 @@ class FakeProcesses:
             try:
                 await fake.start()
             except BaseException:
-                # As asyncio ends a process whose start is cancelled.
+                # asyncio also kills a process whose start is cancelled.
                 await process.die()
                 raise
             return process

@@ -81,8 +81,8 @@ def _functions() -> dict[str, TestFunction]:
     step, state = _variable(6, 5), _variable(5, 5)
     mean, scale = _variable(6), _variable(6)
     return {
-        # Sums that nearly cancel have few correct digits, and an answer's only value may be one.
-        # After a ReLU they may even be all that is left. After a softplus they are close to ln 2.
+        # A sum that nearly cancels has few correct digits, and may be the only value of an answer.
+        # A softplus turns it into a number close to ln 2.
         "dense": TestFunction(
             call=lambda x: {"y": tf.nn.softplus(x @ w)},
             inputs={"x": ([None, 6], FLOAT)},

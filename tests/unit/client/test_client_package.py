@@ -78,7 +78,7 @@ def test_raw_stubs_are_importable() -> None:
 
 def test_building_a_wheel_leaves_no_files_in_the_checkout(tmp_path: Path) -> None:
     source = tmp_path / "client"
-    # Other tests may be building the TypeScript client, of which nothing is in the wheel.
+    # The wheel contains nothing of the TypeScript client, which another test may be building.
     ignored = shutil.ignore_patterns("__pycache__", "build", "*.egg-info", "typescript")
     shutil.copytree(CHECKOUT / "client", source, ignore=ignored)
     before = sorted(source.rglob("*"))

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from conftest import FakeShaperouter
 
 COMMAND = (str(Path(sys.executable).with_name("shaperouter")),)
-# An interrupted command ends itself after two seconds if something holds it up. On a busy machine
-# it may need longer to end well.
+# Two seconds after an interruption, the command exits even if it is not done. On a busy machine it
+# may need longer, so this one has more time.
 UNHURRIED = (
     sys.executable,
     "-c",

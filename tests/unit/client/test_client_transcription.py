@@ -41,7 +41,7 @@ def client(transcriber: FakeTranscriber) -> Iterator[Client]:
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Gives the status of an ended call the time that it may need on a busy machine."""
+    """Waits longer for the status of an ended call, which may be late on a busy machine."""
     monkeypatch.setattr(_async_exchange, "_PATIENCE", TIMEOUT)
 
 

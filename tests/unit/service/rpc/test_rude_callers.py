@@ -24,7 +24,7 @@ REQUEST = generation_pb2.GenerateRequest(
 
 
 def complaints(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
-    """Warnings and errors, except that gRPC's queue found the loop of an earlier test closed."""
+    """Warnings and errors, without gRPC's reports that an earlier test's event loop is closed."""
 
     def is_late(record: logging.LogRecord) -> bool:
         error = record.exc_info and record.exc_info[1]
